@@ -11,18 +11,18 @@ import errno
 import os
 import stat
 import struct
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
 __all__ = [
     "LANDLOCK_ABI",
     "allow",
     "confine",
     "die_with_parent",
+    "filter_of_calls",
     "landlock_abi",
     "new_ruleset",
     "reap_orphans",
-    "socket_filter",
 ]
 
 LANDLOCK_ABI: Final = 6
@@ -49,19 +49,63 @@ _READ_FS: Final = 0b1101
 _ALL_TCP: Final = 0b11
 _ALL_SCOPES: Final = 0b11
 
-_MACHINES: Final = {  # audit architecture, socket, the calls that no sandbox has
-    # add_key, request_key, keyctl, perf_event_open, bpf, userfaultfd, io_uring_{setup,enter,register}
-    "x86_64": (0xC000003E, 41, (248, 249, 250, 298, 321, 323, 425, 426, 427)),
-    "aarch64": (0xC00000B7, 198, (217, 218, 219, 241, 280, 282, 425, 426, 427)),
+
+class _Calls(NamedTuple):
+    """Numbers of system calls on one architecture."""
+
+    architecture: int
+    """As the kernel's audit names it."""
+    socket: int
+    refused: tuple[int, ...]
+    """Those that no sandbox has."""
+    ipc: tuple[int, ...]
+    """System V objects and POSIX message queues, which no process has to hold open."""
+    of_process: tuple[int, ...]
+    """Those whose first argument is a process, 0 for the caller."""
+    setpriority: int
+    ioprio_set: int
+    namespaces: tuple[int, ...]
+    """Those whose first argument has the flags of ``clone``."""
+
+
+_MACHINES: Final = {
+    "x86_64": _Calls(
+        architecture=0xC000003E,
+        socket=41,
+        # add_key, request_key, keyctl, perf_event_open, bpf, userfaultfd, io_uring_{setup,enter,register}
+        refused=(248, 249, 250, 298, 321, 323, 425, 426, 427),
+        # shmget, shmat, shmctl, semget, semop, semctl, msgget, msgsnd, msgrcv, msgctl, semtimedop, mq_open, mq_unlink
+        ipc=(29, 30, 31, 64, 65, 66, 68, 69, 70, 71, 220, 240, 241),
+        # sched_setparam, sched_setscheduler, sched_setaffinity, prlimit64, sched_setattr
+        of_process=(142, 144, 203, 302, 314),
+        setpriority=141,
+        ioprio_set=251,
+        namespaces=(56, 272),  # clone, unshare
+    ),
+    "aarch64": _Calls(
+        architecture=0xC00000B7,
+        socket=198,
+        refused=(217, 218, 219, 241, 280, 282, 425, 426, 427),
+        ipc=(194, 196, 195, 190, 193, 191, 186, 189, 188, 187, 192, 180, 181),
+        of_process=(118, 119, 122, 261, 274),
+        setpriority=140,
+        ioprio_set=30,
+        namespaces=(220, 97),
+    ),
 }
+_CLONE3: Final = 435
+_CLONE_NEWUSER: Final = 0x1000_0000
+_Instruction = tuple[int, int, int, int]
+"""Of BPF: what, jumps if it holds and if not, and a number."""
 _X32: Final = 0x4000_0000
 """Bit of system calls of x32, which a kernel may have: the same calls by other numbers."""
 _AF_NETLINK: Final = 16
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW: Final = 0x7FFF_0000
 _REFUSE: Final = 0x0005_0000 | errno.EPERM
+_MISSING: Final = 0x0005_0000 | errno.ENOSYS
 _KILL: Final = 0x8000_0000
-_NUMBER_AT, _ARCH_AT, _FIRST_AT, _THIRD_AT = 0, 4, 16, 32
+_NUMBER_AT, _ARCH_AT, _FIRST_AT, _SECOND_AT, _THIRD_AT = 0, 4, 16, 24, 32
 """Offsets in ``struct seccomp_data``; of arguments the lower half, which is all that the kernel takes of an int."""
 
 
@@ -126,7 +170,7 @@ def confine(ruleset: int, filtered: bytes) -> None:
 
     Args:
         ruleset: its descriptor; it is closed.
-        filtered: a program of `socket_filter`.
+        filtered: a program of `filter_of_calls`.
 
     Raises:
         OSError: the kernel refused; the process may be confined in part, and must end.
@@ -163,31 +207,64 @@ def _drop_capabilities() -> None:
     _checked(_libc.capset(struct.pack("Ii", 0x2008_0522, 0), bytes(24)), "capset")
 
 
-def socket_filter(families: Iterable[int]) -> bytes:
+def filter_of_calls(families: Iterable[int], *, namespaced: bool) -> bytes:
     """Return a filter of system calls: sockets of these families only; no io_uring, keyring or bpf.
 
     Of netlink there is only routing, which tells programs the addresses that there are.
+
+    Args:
+        families: of sockets.
+        namespaced: whether the command has namespaces of its own. Without them the filter refuses also what outlives it
+            (System V objects, POSIX queues), limits, priority and processors of other processes, and user namespaces.
+            ``clone3``, whose flags no filter can read, is answered as by an old kernel: libraries use ``clone`` then.
 
     Raises:
         OSError: the numbers of this machine's system calls are not known here.
     """
     if os.uname().machine not in _MACHINES:
         raise OSError(errno.ENOSYS, f"no filter of system calls for {os.uname().machine}")
-    arch, socket_number, refused = _MACHINES[os.uname().machine]
-    allowed = [*families]
+    calls = _MACHINES[os.uname().machine]
     program = [
         (_LOAD, 0, 0, _ARCH_AT),
-        (_EQUAL, 1, 0, arch),
+        (_EQUAL, 1, 0, calls.architecture),
         (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, _NUMBER_AT),
         (_AT_LEAST, 0, 1, _X32),
         (_RETURN, 0, 0, _REFUSE),
+        *_for(calls.refused if namespaced else (*calls.refused, *calls.ipc), [(_RETURN, 0, 0, _REFUSE)]),
     ]
-    for number in refused:
-        program += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _REFUSE)]
-    program += [(_EQUAL, 1, 0, socket_number), (_RETURN, 0, 0, _ALLOW), (_LOAD, 0, 0, _FIRST_AT)]
-    for family in allowed:
+    if not namespaced:
+        program += [
+            *_for(calls.of_process, [*_only(_FIRST_AT, 0), (_RETURN, 0, 0, _ALLOW)]),
+            # PRIO_PROCESS and IOPRIO_WHO_PROCESS, of the caller
+            *_for([calls.setpriority], [*_only(_FIRST_AT, 0), *_only(_SECOND_AT, 0), (_RETURN, 0, 0, _ALLOW)]),
+            *_for([calls.ioprio_set], [*_only(_FIRST_AT, 1), *_only(_SECOND_AT, 0), (_RETURN, 0, 0, _ALLOW)]),
+            *_for(
+                calls.namespaces,
+                [
+                    (_LOAD, 0, 0, _FIRST_AT),
+                    (_ANY_BIT, 0, 1, _CLONE_NEWUSER),
+                    (_RETURN, 0, 0, _REFUSE),
+                    (_RETURN, 0, 0, _ALLOW),
+                ],
+            ),
+            *_for([_CLONE3], [(_RETURN, 0, 0, _MISSING)]),
+        ]
+    program += [(_EQUAL, 1, 0, calls.socket), (_RETURN, 0, 0, _ALLOW), (_LOAD, 0, 0, _FIRST_AT)]
+    for family in families:
         program += [(_EQUAL, 0, 1, family), (_RETURN, 0, 0, _ALLOW)]
     program += [(_EQUAL, 1, 0, _AF_NETLINK), (_RETURN, 0, 0, _REFUSE), (_LOAD, 0, 0, _THIRD_AT)]
     program += [(_EQUAL, 0, 1, 0), (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _REFUSE)]
     return b"".join(struct.pack("HBBI", *each) for each in program)
+
+
+def _for(numbers: Sequence[int], answer: list[_Instruction]) -> list[_Instruction]:
+    """Return what answers these system calls, and goes on for others: the last comparison jumps over the answer."""
+    last = len(numbers) - 1
+    comparisons = [(_EQUAL, last - at, 0 if at < last else len(answer), each) for at, each in enumerate(numbers)]
+    return [*comparisons, *answer]
+
+
+def _only(argument: int, value: int) -> list[_Instruction]:
+    """Return what refuses a call unless an argument has this value."""
+    return [(_LOAD, 0, 0, argument), (_EQUAL, 1, 0, value), (_RETURN, 0, 0, _REFUSE)]

@@ -20,7 +20,7 @@ from podium.sandbox.bubblewrap import FILES_AT, bubblewrap, wrapped
 from podium.sandbox.egress.allow_list import Proxied
 from podium.sandbox.egress.listening import PROXY_VARIABLES, interpreter_paths, served, with_listener
 from podium.sandbox.egress.outside import Outside
-from podium.sandbox.kernel import socket_filter
+from podium.sandbox.kernel import filter_of_calls
 from podium.sandbox.policy import RUNGS, Ended, Policy, Rung
 from podium.sandbox.protected import protected
 from podium.sandbox.trees import remove
@@ -129,7 +129,7 @@ def _request(rung: Rung, argv: Sequence[str], policy: Policy, tmp: str, cwd: Pat
         "files": (),
     }
     if rung != "none":
-        request["filter"] = _filter(internet=policy.network == "open" or rung == "bubblewrap")
+        request["filter"] = _filter(internet=policy.network == "open", namespaced=rung == "bubblewrap")
     if rung == "landlock":
         request["confine"] = {
             "directories": [*_directories(), "/proc"],
@@ -174,13 +174,14 @@ def _files() -> tuple[str, ...]:
 
 
 @cache
-def _filter(*, internet: bool) -> str:
+def _filter(*, internet: bool, namespaced: bool) -> str:
     """Return the filter of system calls of a rung.
 
     There are no Unix sockets: nothing here can say which ones a process may connect to (docker.sock, podium's own). No
     namespace has AF_VSOCK, the way to a hypervisor. Of bubblewrap's network ``none`` there is the loopback interface.
     """
-    return socket_filter((socket.AF_INET, socket.AF_INET6) if internet else ()).hex()
+    families = (socket.AF_INET, socket.AF_INET6) if internet or namespaced else ()
+    return filter_of_calls(families, namespaced=namespaced).hex()
 
 
 def _program(name: str, path: str, directory: str) -> str:

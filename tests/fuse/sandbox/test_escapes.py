@@ -39,6 +39,27 @@ SMALL: Final = {"processes": 30, "memory_bytes": 150 << 20, "output_bytes": 1 <<
 """Limits that take a moment to reach, and leave room for a Python on a busy machine."""
 SECRET: Final = "sk-of-the-host"
 
+NUMBERS: Final = {
+    "x86_64": {
+        "clone": 56,
+        "ioprio_set": 251,
+        "perf_event_open": 298,
+        "sched_setattr": 314,
+        "bpf": 321,
+        "userfaultfd": 323,
+        "clone3": 435,
+    },
+    "aarch64": {
+        "ioprio_set": 30,
+        "clone": 220,
+        "perf_event_open": 241,
+        "sched_setattr": 274,
+        "bpf": 280,
+        "userfaultfd": 282,
+        "clone3": 435,
+    },
+}[os.uname().machine]
+
 Outcome = Literal["reached", "refused", "contained"]
 
 
@@ -70,6 +91,16 @@ class Host:
         self.unix.listen()
         for each in (self.tcp, self.udp, self.abstract, self.unix):
             each.setblocking(False)
+
+    @contextmanager
+    def bystander(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Run another process of its user."""
+        identity: dict[str, Any] = {} if self.user is None else {"user": self.user, "group": self.user}
+        with subprocess.Popen(["sleep", "1000"], **identity) as other:
+            try:
+                yield other
+            finally:
+                other.kill()
 
     def make(self, name: str, text: str) -> Path:
         path = self.directory / name
@@ -287,14 +318,157 @@ def _(host: Host, rung: str) -> Outcome:
 
 @attempt("send a signal to the host")
 def _(host: Host, rung: str) -> Outcome:
-    identity: dict[str, Any] = {} if host.user is None else {"user": host.user, "group": host.user}
-    with subprocess.Popen(["sleep", "1000"], **identity) as other:
+    with host.bystander() as other:
         outcome = reached(host.python(rung, f"import os; os.kill({other.pid}, 15); print('reached')"))
         if outcome == "refused":
             assert other.poll() is None
             other.kill()
         assert other.wait(60) == (-signal.SIGTERM if outcome == "reached" else -signal.SIGKILL)
     return outcome
+
+
+def all_of(*lines: str, enough: int | None = None) -> str:
+    """Return a script that is refused if each of these lines is, and says which ones were not if some were.
+
+    Args:
+        enough: how many count as all.
+    """
+    return f"""if 1:
+        import ctypes, os, resource, struct
+        libc = ctypes.CDLL(None, use_errno=True)
+        def checked(result):
+            if result < 0:
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+            return result
+        done = []
+        for line in {lines!r}:
+            try:
+                exec(line)
+            except OSError as error:
+                refused = error
+            else:
+                done.append(line)
+        if not done:
+            raise refused
+        print("reached" if len(done) >= {enough or len(lines)} else done)"""
+
+
+@attempt("change limits, priority or processors of another process of the user")
+def _(host: Host, rung: str) -> Outcome:
+    with host.bystander() as other:
+        group = os.getpgid(other.pid)
+        code = all_of(
+            f"resource.prlimit({other.pid}, resource.RLIMIT_NOFILE, (5, 5))",
+            f"os.setpriority(os.PRIO_PROCESS, {other.pid}, 10)",
+            f"os.setpriority(os.PRIO_PGRP, {group}, os.getpriority(os.PRIO_PGRP, {group}))",
+            f"os.sched_setaffinity({other.pid}, {{min(os.sched_getaffinity(0))}})",
+            f"os.sched_setscheduler({other.pid}, os.SCHED_BATCH, os.sched_param(0))",
+            f"os.sched_setparam({other.pid}, os.sched_param(0))",
+            "attributes = struct.pack('IIQiIQQQ', 48, 0, 0, 11, 0, 0, 0, 0); "
+            f"checked(libc.syscall({NUMBERS['sched_setattr']}, {other.pid}, attributes, 0))",
+            f"checked(libc.syscall({NUMBERS['ioprio_set']}, 1, {other.pid}, (2 << 13) | 7))",
+        )
+        return reached(host.python(rung, code))
+
+
+@attempt("read or write the memory of the host")
+def _(host: Host, rung: str) -> Outcome:
+    with host.bystander() as other:
+        where = re.search(
+            r"^([0-9a-f]+)-.* rw-p .*\[stack\]$", Path(f"/proc/{other.pid}/maps").read_text(), re.MULTILINE
+        )
+        assert where is not None
+        code = all_of(
+            *(
+                f"buffer = ctypes.create_string_buffer(8); "
+                f"checked(libc.{call}({other.pid}, struct.pack('PN', ctypes.addressof(buffer), 8), 1, "
+                f"struct.pack('PN', {int(where[1], 16)}, 8), 1, 0))"
+                for call in ("process_vm_readv", "process_vm_writev")
+            ),
+            f"os.pwrite(os.open('/proc/{other.pid}/mem', os.O_RDWR), b'-', {int(where[1], 16)})",
+        )
+        return reached(host.python(rung, code))
+
+
+@attempt("write to a terminal of the user, or type into it")
+def _(host: Host, rung: str) -> Outcome:
+    controller, terminal = os.openpty()
+    host.stack.callback(os.close, controller)
+    host.stack.callback(os.close, terminal)
+    path = os.ttyname(terminal)
+    host.own(Path(path))
+    return reached(host.python(rung, f"import os; os.open({path!r}, os.O_RDWR); print('reached')"))
+
+
+@attempt("gain privileges by a setuid program")
+def _(host: Host, rung: str) -> Outcome:
+    code = """if 1:
+        if "NoNewPrivs:\\t1" in open("/proc/self/status").read():
+            raise PermissionError("without effect")
+        print("reached")"""
+    return reached(host.python(rung, code))
+
+
+@attempt("make a user namespace")
+def _(host: Host, rung: str) -> Outcome:
+    flags = 0x1000_0000  # CLONE_NEWUSER
+    code = all_of(
+        f"checked(libc.syscall({NUMBERS['clone']}, {flags} | 17, 0, 0, 0, 0)) or os._exit(0)",
+        f"arguments = struct.pack('8Q', {flags}, 0, 0, 0, 17, 0, 0, 0); "
+        f"checked(libc.syscall({NUMBERS['clone3']}, arguments, len(arguments))) or os._exit(0)",
+        f"checked(libc.unshare({flags}))",  # last: the user is nobody there
+    )
+    return reached(host.python(rung, code))
+
+
+@attempt("leave a System V object or a POSIX queue")
+def _(host: Host, rung: str) -> Outcome:
+    libc, key = ctypes.CDLL(None, use_errno=True), 0x706F6500 + os.getpid() % 256
+    queue = f"/podium-test-{os.getpid()}"
+    code = all_of(
+        f"checked(libc.shmget({key}, 4096, 0o1666))",
+        f"checked(libc.semget({key}, 1, 0o1666))",
+        f"checked(libc.msgget({key}, 0o1666))",
+        f"checked(libc.mq_open({queue.encode()!r}, os.O_CREAT | os.O_RDWR, 0o666, None))",
+    )
+    outcome = reached(host.python(rung, code))
+    left = [libc.shmget(key, 0, 0), libc.semget(key, 0, 0), libc.msgget(key, 0)]
+    for each, remove in zip(left, (libc.shmctl, libc.semctl, libc.msgctl), strict=True):
+        remove(each, 0, None)  # IPC_RMID; of semctl the number is not looked at
+    left.append(libc.mq_unlink(queue.encode()))
+    assert len({each >= 0 for each in left}) == 1, left
+    return "contained" if outcome == "reached" and left[0] < 0 else outcome
+
+
+@attempt("leave a file in /dev/shm")
+def _(host: Host, rung: str) -> Outcome:
+    path = Path(f"/dev/shm/podium-test-{os.getpid()}")
+    outcome = reached(host.python(rung, f"open({str(path)!r}, 'w'); print('reached')"))
+    if not path.exists():
+        return "contained" if outcome == "reached" else outcome
+    path.unlink()
+    return outcome
+
+
+@attempt("watch a directory outside (inotify)")
+def _(host: Host, rung: str) -> Outcome:
+    path = os.fsencode(host.outside.parent)
+    return reached(host.python(rung, all_of(f"checked(libc.inotify_add_watch(libc.inotify_init(), {path!r}, 0x100))")))
+
+
+@attempt("trace the kernel, or handle its own page faults (bpf, perf_event_open, userfaultfd)")
+def _(host: Host, rung: str) -> Outcome:
+    # What each lacks to work is another error than that of a filter, and a kernel may keep some from plain users.
+    calls = {
+        "bpf": "0, None, 0",
+        "userfaultfd": "1",
+        "perf_event_open": "ctypes.create_string_buffer(128), 0, -1, -1, 0",
+    }
+    lines = (
+        f"libc.syscall({NUMBERS[name]}, {arguments}) < 0 and ctypes.get_errno() == 1 and checked(-1)"
+        for name, arguments in calls.items()
+    )
+    return reached(host.python(rung, all_of(*lines, enough=1)))
 
 
 def came(listener: socket.socket) -> bool:
