@@ -129,8 +129,9 @@ class TextReply:
             case "error":
                 self._say(_failure(frame, self._log))
             case "tool_decision_pending":
-                answer = f"podium resolve {frame['message_id']} JSON"
-                self._say(f"{frame['reason']}\nIt waits for a decision{_until(frame)}: {answer}")
+                run = frame["message_id"]
+                self._say(f"{frame['reason']}\nIt waits for a decision{_until(frame)}: podium resolve {run} JSON")
+                self._say(f"podium link {run} lets somebody without a key decide.")
             case "turn_paused" if frame["kind"] == "sleep":
                 self._say(f"{self._name} sleeps{_until(frame)}, and goes on then.")
             case "turn_end":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -14,6 +14,9 @@ from coordinator.cli.paging import AllOption, CursorOption, LimitOption, bounds,
 from coordinator.cli.target import Target
 from coordinator.cli.terminal import table
 from coordinator.cli.views.files import show_file_changes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["link", "paused", "resolve"]
 
@@ -38,7 +41,7 @@ def paused(
     Of one run also the files that its turn has added (A), changed (M) and removed (D) so far.
 
     A run is the handling of one message, and has its id. Messages behind it wait until it goes on: podium resolve
-    answers it, podium drop cancels it.
+    answers it, podium link lets somebody without a key answer it, podium drop cancels it.
     """
     if of is not None and "/" not in of:
         _show_run(target, of)
@@ -57,6 +60,7 @@ def paused(
         say("no run is paused")
     else:
         table(_COLUMNS, [_row(each) for each in found])
+        _say_how(found)
     say_rest(rest)
 
 
@@ -137,12 +141,19 @@ def _show_run(target: Target, run_id: str) -> None:
         write_json(found)
         return
     table(_COLUMNS, [_row(found)])
+    _say_how([found])
     if found["files"] is None:
         say(f"the files of turn {found['base_turn']}, on which it began, are not kept")
         return
     show_file_changes(found["files"])
     if more := found["files_changed"] - len(found["files"]):
         say(f"and {more} more")
+
+
+def _say_how(runs: Sequence[Mapping[str, Any]]) -> None:
+    """Say how to answer, if any of the runs waits for an answer."""
+    if any(run["kind"] != "sleep" for run in runs):
+        say("podium resolve RUN JSON answers; podium link RUN makes a link for somebody who has no key")
 
 
 def _json(text: str) -> Any:

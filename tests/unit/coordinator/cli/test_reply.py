@@ -234,3 +234,11 @@ def test_artifacts_are_told_of_when_their_turn_is_committed(capsys: pytest.Captu
     parked = {"type": "error", "error": {"type": "ValueError", "message": "no"}, "parked": True}
     _, err = show(capsys, [begun, lost, parked])
     assert "art_lost" not in err
+
+
+def test_a_pause_says_who_decides_and_how(capsys: pytest.CaptureFixture[str]) -> None:
+    pause = {"message_id": "msg_1", "call_id": "decide#1", "reason": "pay 5?", "expires": None}
+    _, err = show(capsys, [{"type": "tool_decision_pending", **pause, "schema": True, "args_hash": "3f"}])
+    assert "pay 5?" in err
+    assert "podium resolve msg_1 JSON" in err
+    assert "podium link msg_1 " in err

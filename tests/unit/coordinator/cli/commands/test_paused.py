@@ -65,7 +65,9 @@ def run(home: Home, *arguments: str) -> int:
 def test_a_promise_is_resolved_once(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     asked = shop(home, "tea")
     assert run(home, "paused") == 0
-    assert "promise payment#1" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "promise payment#1" in shown.out
+    assert "podium link RUN" in shown.err
     assert run(home, "resolve", asked, "5", "--promise", "other") == ExitCode.CONFLICT
     assert run(home, "resolve", asked, '"five"', "--promise", "payment") == ExitCode.USAGE
     assert run(home, "resolve", asked, "5", "--promise", "payment", "--json") == 0
