@@ -34,6 +34,19 @@ IS_PAUSED: Final = f"EXISTS (SELECT 1 FROM inbox AS head WHERE head.session = se
 """Whether a session of a query has a paused message."""
 _INBOX: Final = INBOX_COLUMNS.replace("message_id", "inbox.message_id").replace(" body", " inbox.body")
 _SESSION: Final = ", ".join(f"session.{column}" for column in SESSION_COLUMNS.split(", "))
+_FEW: Final = 1_000
+"""Sessions of a namespace whose paused messages are found session by session."""
+_COUNT_SESSIONS: Final = f"SELECT count(*) FROM (SELECT 1 FROM session WHERE namespace = ? LIMIT {_FEW + 1}) AS found"
+_FOUND_OF_FEW: Final = (
+    "SELECT id, session FROM (SELECT key AS session, "
+    f"(SELECT min(id) FROM inbox WHERE inbox.session = session.key AND status = {_PAUSED}) AS id "
+    "FROM session WHERE {condition}) AS found WHERE session >= ? AND id > ? ORDER BY session, id LIMIT {limit:d}"
+)
+"""Paused messages of a namespace with few sessions: the cost is that of its sessions, whatever other namespaces have.
+
+As a value of each session, not as a join: PostgreSQL would read all paused messages in the plan for any namespace. A
+session has one at most.
+"""
 _FOUND: Final = "SELECT id, session FROM inbox WHERE {condition} ORDER BY session, id LIMIT {limit:d}"
 """Paused messages by the index of them alone and in its order: the cost is that of the messages.
 
@@ -41,12 +54,12 @@ The limit is a part of the text: PostgreSQL plans a prepared statement for a ten
 """
 _PAGE: Final = (
     f"SELECT inbox.id, number, step.key, step.body, {_SESSION}, {_INBOX} "
-    f"FROM ({_FOUND}) AS page "
+    "FROM ({found}) AS page "
     "JOIN inbox ON inbox.id = page.id JOIN session ON session.key = page.session "
     "LEFT JOIN step ON step.message = page.id AND number = (SELECT max(number) FROM step WHERE message = page.id) "
     "ORDER BY page.session, page.id"
 )
-_COUNT: Final = f"SELECT count(*) FROM ({_FOUND}) AS page"
+_COUNT: Final = "SELECT count(*) FROM ({found}) AS page"
 _PAUSES: Final = f"status = {_PAUSED} AND inbox.session >= ? AND inbox.id > ?"
 """The paused messages behind a place, by their index."""
 _SESSION_AT: Final = 4
@@ -68,8 +81,8 @@ def page(
     db: Connection, namespace: str | None = None, prefix: str = "", *, after: int = -1, limit: int = 100
 ) -> Sequence[PausedMessage]:
     """Return paused messages of all sessions, by place."""
-    condition, values = _condition(namespace, prefix, after)
-    rows = db.execute(_PAGE.format(condition=condition, limit=limit), values).fetchall()
+    query, values = _query(db, namespace, prefix, after, limit)
+    rows = db.execute(_PAGE.format(found=query), values).fetchall()
     found = []
     for row in rows:
         message = inbox_message_from(row[_MESSAGE_AT:])
@@ -80,15 +93,16 @@ def page(
 
 def count(db: Connection, namespace: str | None = None, prefix: str = "", *, after: int = -1, limit: int) -> int:
     """Return the number of paused messages that `page` returns."""
-    condition, values = _condition(namespace, prefix, after)
-    (found,) = db.execute(_COUNT.format(condition=condition, limit=limit), values).fetchall()
+    query, values = _query(db, namespace, prefix, after, limit)
+    (found,) = db.execute(_COUNT.format(found=query), values).fetchall()
     return int(found[0])
 
 
-def _condition(namespace: str | None, prefix: str, after: int) -> tuple[str, list[object]]:
-    """Return a condition of the inbox for the paused messages behind a place, and its values."""
+def _query(db: Connection, namespace: str | None, prefix: str, after: int, limit: int) -> tuple[str, Sequence[object]]:
+    """Return the query for the paused messages behind a place, and its values."""
     conditions: list[str] = []
-    values: list[object] = [key_of(max(after, 0)), after]
+    values: list[object] = []
+    place = (key_of(max(after, 0)), after)
     if namespace is not None:
         conditions.append("namespace = ?")
         values.append(namespace)
@@ -96,9 +110,18 @@ def _condition(namespace: str | None, prefix: str, after: int) -> tuple[str, lis
         conditions.append("substr(name, 1, ?) = ?")
         values += [len(prefix), prefix]
     if not conditions:
-        return _PAUSES, values
+        return _FOUND.format(condition=_PAUSES, limit=limit), place
+    condition = " AND ".join(conditions)
+    if namespace is not None and _has_few(db, namespace):
+        return _FOUND_OF_FEW.format(condition=condition, limit=limit), (*values, *place)
     # As a value of each message, not as a join: PostgreSQL would begin with the sessions, of which there are more.
-    return f"{_PAUSES} AND (SELECT {' AND '.join(conditions)} FROM session WHERE key = inbox.session)", values
+    condition = f"{_PAUSES} AND (SELECT {condition} FROM session WHERE key = inbox.session)"
+    return _FOUND.format(condition=condition, limit=limit), (*place, *values)
+
+
+def _has_few(db: Connection, namespace: str) -> bool:
+    (found,) = db.execute(_COUNT_SESSIONS, (namespace,)).fetchall()
+    return int(found[0]) <= _FEW
 
 
 def end(db: Connection, session_id: SessionId, end: PauseEnd, now_ms: int) -> bool:
