@@ -45,9 +45,7 @@ _SYSTEM: Final = (
 )
 """What can be read on every rung, if it is there: programs, libraries, the files of ``/etc`` without secrets."""
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_NO_ANSWER: Final = json.dumps(
-    {"status": -9, "limit": None, "failure": "its supervisor was killed", "left": 0, "again": False}
-).encode()
+_NO_ANSWER: Final = {"status": -9, "limit": None, "failure": "its supervisor was killed", "left": 0, "again": False}
 
 
 async def run_on(
@@ -198,40 +196,65 @@ async def _supervised(
     most: int,
     on_output: Callable[[Stream, bytes], Awaitable[None]],
 ) -> dict[str, Any]:
-    """Run what was asked for, and return the answer of its supervisor."""
+    """Run what was asked for, and return the answer of its supervisor.
+
+    One that waited may have been killed meanwhile. The kernel tells when it had not read all of the request: nothing
+    has run then, and a new one is asked.
+    """
     # Imported here: only what runs a command has a spawner.
     from podium.sandbox import spawning  # noqa: PLC0415
 
-    streams: dict[int, Stream] = {}
     line = json.dumps(request).encode() + b"\n"
-    control, again = spawning.take_supervisor(), False
-    try:
-        with contextlib.ExitStack() as closed_at_end, contextlib.ExitStack() as closed_when_sent:
-            theirs = []
-            for name in ("stdout", "stderr"):
-                reading, writing = os.pipe()
-                closed_at_end.callback(os.close, reading)
-                closed_when_sent.callback(os.close, writing)
-                theirs.append(writing)
-                streams[reading] = name
-                os.set_blocking(reading, False)
+    for take in (spawning.take_supervisor, spawning.new_supervisor):
+        control, again = take(), False
+        try:
+            answer, again = await _asked(control, line, channel, most, on_output)
+        finally:
+            (spawning.give_back if again else spawning.close)(control)
+        if answer is not None:
+            return answer
+    return _NO_ANSWER
+
+
+async def _asked(
+    control: socket.socket,
+    line: bytes,
+    channel: Sequence[socket.socket],
+    most: int,
+    on_output: Callable[[Stream, bytes], Awaitable[None]],
+) -> tuple[dict[str, Any] | None, bool]:
+    """Ask one supervisor; return its answer, ``None`` if it ended before it had read this, and whether it can go on."""
+    streams: dict[int, Stream] = {}
+    with contextlib.ExitStack() as closed_at_end, contextlib.ExitStack() as closed_when_sent:
+        theirs = []
+        for name in ("stdout", "stderr"):
+            reading, writing = os.pipe()
+            closed_at_end.callback(os.close, reading)
+            closed_when_sent.callback(os.close, writing)
+            theirs.append(writing)
+            streams[reading] = name
+            os.set_blocking(reading, False)
+        try:
             sent = socket.send_fds(control, [line], [*theirs, *(each.fileno() for each in channel)])
-            for each in channel:
-                each.close()
-            closed_when_sent.close()
+        except ConnectionError:
+            return None, False
+        closed_when_sent.close()
+        try:
             try:
                 await asyncio.get_running_loop().sock_sendall(control, line[sent:])
-                stopped = await _deliver(streams, control, most, on_output)
-                answer: dict[str, Any] = json.loads(await _answer(control))
-            except BaseException:
-                with contextlib.suppress(OSError):  # it has ended
-                    control.shutdown(socket.SHUT_WR)
-                await _until_ended(control)
-                raise
-        again = answer["again"] and not stopped
-    finally:
-        (spawning.give_back if again else spawning.close)(control)
-    return answer
+            except ConnectionError:
+                return None, False
+            stopped = await _deliver(streams, control, most, on_output)
+            received = await _answer(control)
+        except BaseException:
+            with contextlib.suppress(OSError):  # it has ended
+                control.shutdown(socket.SHUT_WR)
+            await _until_ended(control)
+            raise
+    if received is None and not stopped:  # else what it had not read is that there was too much
+        return None, False
+    answer: dict[str, Any] = json.loads(received) if received else _NO_ANSWER
+    return answer, answer["again"] and not stopped
 
 
 async def _deliver(
@@ -277,16 +300,19 @@ async def _readable(descriptors: Iterable[int]) -> list[int]:
     return ready
 
 
-async def _answer(control: socket.socket) -> bytes:
-    """Return the line that says how the command ended."""
+async def _answer(control: socket.socket) -> bytes | None:
+    """Return the line that says how the command ended.
+
+    It is empty if the supervisor was killed, and ``None`` if that has left unread what it had been sent.
+    """
     received = b""
     while not received.endswith(b"\n"):
         try:
             piece = await asyncio.get_running_loop().sock_recv(control, _CHUNK)
-        except ConnectionError:  # it was killed before it had read all
-            piece = b""
+        except ConnectionError:
+            return None
         if not piece:
-            return _NO_ANSWER
+            return b""
         received += piece
     return received
 

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
-__all__ = ["close", "give_back", "take_supervisor"]
+__all__ = ["close", "give_back", "new_supervisor", "take_supervisor"]
 
 _MAX_IDLE: Final = 4
 """Supervisors that wait for a command; each has two processes, of some 3 MB that they share with nothing."""
@@ -64,6 +64,13 @@ def take_supervisor() -> socket.socket:
             if _waits(control):
                 return control
             control.close()
+        return _started()
+
+
+def new_supervisor() -> socket.socket:
+    """Return the connection of a supervisor that has not waited for a command."""
+    with _lock:
+        _forget_those_of_a_parent()
         return _started()
 
 

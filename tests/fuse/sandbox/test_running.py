@@ -143,6 +143,40 @@ async def test_a_spawner_that_was_killed_is_replaced() -> None:
     assert (await on("none", "exit 2", Heard())).status == 2
 
 
+@pytest.mark.parametrize("variables", [1, 10], ids=["sent at once", "sent in part"])
+async def test_supervisors_that_are_killed_before_they_have_read_a_command_are_replaced(
+    variables: int, tmp_path: Path
+) -> None:
+    assert (await on("none", "exit 1", Heard())).status == 1
+    spawner = spawning._spawner
+    assert spawner is not None
+    supervisors = children(spawner._pid)
+    for pid in supervisors:
+        os.kill(pid, signal.SIGSTOP)
+    waiting = [*spawning._idle]
+    environment = {f"V{number}": "." * 100_000 for number in range(variables)}
+    running = asyncio.create_task(
+        on("none", "echo once >> log", Heard(), writable=(tmp_path,), environment=environment)
+    )
+    await until(lambda: spawning._idle != waiting)
+    for pid in supervisors:
+        os.kill(pid, signal.SIGKILL)
+    assert (await running).status == 0
+    assert (tmp_path / "log").read_text() == "once\n"
+
+
+async def test_a_command_whose_supervisor_is_killed_does_not_run_again(tmp_path: Path) -> None:
+    running = asyncio.create_task(on("none", "echo once >> log; exec sleep 1000", Heard(), writable=(tmp_path,)))
+    await until((tmp_path / "log").exists)
+    spawner = spawning._spawner
+    assert spawner is not None
+    for pid in children(spawner._pid):
+        os.kill(pid, signal.SIGKILL)
+    with pytest.raises(CommandNotStarted, match="its supervisor was killed"):
+        await running
+    assert (tmp_path / "log").read_text() == "once\n"
+
+
 async def test_the_strongest_rung_that_works_is_used(found: dict[Rung, str | None]) -> None:
     for works, used in (((None, None, None), "bubblewrap"), ((None, None, "no"), "landlock")):
         found.update(zip(RUNGS, works, strict=True))
