@@ -6,8 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from podium.sandbox.git_config import harmless
+from podium.sandbox.git_config import _KEPT, harmless
 
 KEPT = {
     "core.bare=false",
@@ -16,13 +18,15 @@ KEPT = {
 }
 
 
-def read_by_git(tmp_path: Path, text: str) -> set[str]:
+def listed_by_git(tmp_path: Path, text: str) -> str:
     file = tmp_path / "config"
-    file.write_text(text)
-    listed = subprocess.run(
-        ["git", "config", "--file", file, "--list", "--null"], capture_output=True, check=True, text=True
-    )
-    return {each.replace("\n", "=", 1) for each in listed.stdout.split("\0") if each}
+    file.write_bytes(text.encode())
+    command = ["git", "config", "--file", str(file), "--list", "--null"]
+    return subprocess.run(command, capture_output=True, check=True).stdout.decode()
+
+
+def read_by_git(tmp_path: Path, text: str) -> set[str]:
+    return {each.replace("\n", "=", 1) for each in listed_by_git(tmp_path, text).split("\0") if each}
 
 
 def test_what_git_writes_is_kept_to_the_letter(tmp_path: Path) -> None:
@@ -69,3 +73,22 @@ def test_what_cannot_be_read_ends_it(tmp_path: Path) -> None:
     text = "[core]\n\tbare = false\n[\n\thooksPath = evil\n"
     assert read_by_git(tmp_path, harmless(text)) == {"core.bare=false"}
     assert harmless("\0") == harmless("bare = false") == ""
+
+
+PIECES = [
+    *("[core]", "[core", "]", '[remote "origin"]', '[branch "', '"]', "[include]", "[alias]", "[core.x]", '[core ""]'),
+    *("hooksPath", "fsmonitor", "path", "url", "bare", "fetch", "merge", "name", "=", " = ", "evil", "ext::evil", "-"),
+    *("\n", "\n\t", "\r\n", "\r", "\\\n", "\\", '\\"', '"', "#", ";", " ", "\t", "\0", "\b", "\v", "\x85", "\u2028"),
+]
+"""Of what git's parser and others read differently."""
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from(PIECES) | st.characters(codec="utf-8"), max_size=40).map("".join))
+def test_git_reads_kept_keys_only_whatever_the_text(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    listed = listed_by_git(tmp_path_factory.getbasetemp(), harmless(text))
+    for entry in filter(None, listed.split("\0")):
+        name = entry.partition("\n")[0] if "\n" in entry else entry
+        section, key = name.partition(".")[0], name.rpartition(".")[2]
+        assert key in _KEPT[section], (text, entry)
+        assert key != "url" or "::" not in entry.partition("\n")[2]
