@@ -217,12 +217,15 @@ def _read_file(at: int, name: str, place: Path) -> _Entry:
     # Not blocking: it may be a pipe by now.
     file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
     with os.fdopen(file, "rb") as opened_file:
+        mode = os.fstat(file).st_mode
+        if not stat.S_ISREG(mode):
+            return mode, None
         content = opened_file.read(_MAX_BYTES + 1)
         if len(content) > _MAX_BYTES:
             raise SandboxRefused(
                 f"{place / name} is larger than 1 MiB: a sandbox keeps hooks and start files as they are"
             )
-        return os.fstat(file).st_mode, content
+        return mode, content
 
 
 def _write(at: int, name: str, entry: _Entry) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from podium.errors import SandboxRefused
-from podium.sandbox.protected import protected, put_back, remember
-from podium.sandbox.trees import remove
+from podium.sandbox.protected import _read_file, protected, put_back, remember
+from podium.sandbox.trees import opened, remove
 
 DEEP = 1200
 """Levels: more than Python's stack has frames, than there are descriptors, and than a path has bytes."""
@@ -156,3 +156,12 @@ def test_commands_that_overlap_put_back_what_was_there_before_the_first(tmp_path
     with protected([tmp_path]) as changed:
         file.write_text("of a third")
     assert (file.read_text(), changed) == ("the owner's", [file])
+
+
+def test_a_pipe_that_was_swapped_in_for_a_file_is_not_read(tmp_path: Path) -> None:
+    """After the look at what it is. Another command holds the pipe open: there is nothing to read, and no end."""
+    os.mkfifo(tmp_path / ".bashrc")
+    held = os.open(tmp_path / ".bashrc", os.O_RDWR)
+    with opened(str(tmp_path)) as at:
+        assert _read_file(at, ".bashrc", tmp_path)[1] is None
+    os.close(held)
