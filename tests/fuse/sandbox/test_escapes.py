@@ -651,6 +651,29 @@ def _(host: Host, rung: str) -> Outcome:
     return "contained" if ended["restored"] and ended["status"] == 0 else "refused"
 
 
+def git_status_runs(host: Host, rung: str, script: str) -> Outcome:
+    """Run a script that makes repositories, and then git outside of the sandbox; whether that ran what they say."""
+    subprocess.run(["rm", "-rf", host.workspace / ".git"], check=True)
+    place = host.workspace / "place"
+    environment = {"GIT_CONFIG_NOSYSTEM": "1", "PATH": "/usr/bin:/bin"}
+    ended = host.run(rung, ["/bin/sh", "-ec", f"rm -rf ran place; mkdir place; {script}"], environment=environment)
+    assert ended["status"] == 0, ended
+    identity: dict[str, Any] = {} if host.user is None else {"user": host.user, "group": host.user}
+    subprocess.run(["git", "status"], cwd=place.parent, env=environment, capture_output=True, check=False, **identity)
+    subprocess.run(["rm", "-rf", host.workspace / ".git", place], check=True)
+    return "reached" if (host.workspace / "ran").exists() else "refused"
+
+
+@attempt("leave a submodule whose configuration runs a program")
+def _(host: Host, rung: str) -> Outcome:
+    return git_status_runs(
+        host,
+        rung,
+        "git init -q .; git init -q place; cd place; git -c user.name=a -c user.email=a commit -q --allow-empty -m a; "
+        f"git config core.fsmonitor 'touch {host.workspace}/ran; false'; cd ..; git add place; rm -rf .git/hooks",
+    )
+
+
 @attempt("leave a start file of a shell")
 def _(host: Host, rung: str) -> Outcome:
     ended = host.run(
