@@ -7,10 +7,11 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
     from concurrent.futures import Executor
+    from typing import Any
 
-__all__ = ["BlockingRunner", "at_most", "at_once", "in_threads"]
+__all__ = ["BlockingRunner", "at_most", "at_once", "in_threads", "to_its_end"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -67,3 +68,22 @@ def in_threads(threads: Executor) -> BlockingRunner:
         return await asyncio.get_running_loop().run_in_executor(threads, lambda: in_context(call, *args, **kwargs))
 
     return run
+
+
+async def to_its_end(call: Coroutine[Any, Any, _T], name: str) -> _T:
+    """Await a call that must not be left half-way: one that is cancelled meanwhile goes on to its end first.
+
+    Args:
+        name: of the task that makes it.
+
+    Raises:
+        CancelledError: the caller was cancelled; the call has ended, and what it returned or raised is dropped.
+    """
+    running = asyncio.create_task(call, name=name)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        if not running.cancelled():
+            running.exception()  # the cancellation is raised instead
+        raise

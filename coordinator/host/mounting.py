@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,12 +12,13 @@ from chronicle.blobs.opening import open_blobs
 from chronicle.fuse.server.client import open_fuse_workspace
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec
+from coordinator.host.node.layers import fork_name, remove_fork
 from coordinator.host.node.path_locks import PathLocks, PathOwner, clear_path
 from coordinator.host.node.workspace_paths import WorkspacePaths
 
 if TYPE_CHECKING:
     from chronicle.clock import Clock
-    from chronicle.workspace.port import Opened, Quota
+    from chronicle.workspace.port import Opened, Quota, Workspace
     from coordinator.host.host_config import HostConfig
     from podium.address import Address
     from podium.turn.ports import WorkspaceRequest
@@ -64,21 +66,42 @@ class Mounting:
     def open(self, request: WorkspaceRequest, quota: Quota | None, path: Path) -> Opened:
         """Open an agent's workspace at its path, which was claimed; raises as its presentation does."""
         config = self._config
-        spec = LayerSpec(
-            workspace_id=request.address.workspace_id,
-            layers=Path(config.layers),
-            base=request.base,
-            epoch=request.epoch,
-            turn=request.turn,
-            quota=quota,
-            gives_up_when_full=True,
-        )
+        spec = self._spec(request, quota, request.address.workspace_id)
         if config.presentation == "fuse":
             return open_fuse_workspace(Path(config.zygote_socket), spec, config.blobs_url, path)
         root = spec.layers / spec.workspace_id / "files"
         opened = open_dir_workspace(spec, open_blobs(config.blobs_url), root, self._clock, shown_at=path)
         path.symlink_to(root, target_is_directory=True)
         return opened
+
+    @contextlib.contextmanager
+    def fork(self, request: WorkspaceRequest, quota: Quota | None) -> Iterator[Workspace]:
+        """Open a fork of an agent's workspace, which is open; see `Environment.open_fork`."""
+        config = self._config
+        path = self._paths.of(request.address)
+        at = path.with_name(fork_name(path))
+        spec = self._spec(request, quota, at.name)
+        try:
+            if config.presentation == "fuse":
+                opened = open_fuse_workspace(Path(config.zygote_socket), spec, config.blobs_url, at)
+            else:
+                root = spec.layers / spec.workspace_id / "files"
+                opened = open_dir_workspace(spec, open_blobs(config.blobs_url), root, self._clock)
+            with contextlib.closing(opened.workspace):
+                yield opened.workspace
+        finally:
+            remove_fork(spec.layers, at)
+
+    def _spec(self, request: WorkspaceRequest, quota: Quota | None, workspace_id: str) -> LayerSpec:
+        return LayerSpec(
+            workspace_id=workspace_id,
+            layers=Path(self._config.layers),
+            base=request.base,
+            epoch=request.epoch,
+            turn=request.turn,
+            quota=quota,
+            gives_up_when_full=True,
+        )
 
     def record_use(self, path: Path) -> None:
         """Note durably that a workspace is in use, until `leave`: see `may_have_changes`."""

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from podium.agent.base import BaseAgent
     from podium.blocking import BlockingRunner
     from podium.turn.journal.ledger import Committer, LeaseWatch
-    from podium.turn.ports import Frames, Models, Reader, WorkspaceOpener
+    from podium.turn.ports import ForkOpener, Frames, Models, Reader, WorkspaceOpener
 
 __all__ = ["HostParts", "ManyAgents", "OneAgent", "Surroundings"]
 
@@ -83,6 +83,7 @@ class HostParts:
         open_workspace: WorkspaceOpener,
         config: JsonObject,
         run_blocking: BlockingRunner = asyncio.to_thread,
+        open_fork: ForkOpener | None = None,
     ) -> Environment:
         """Return an activation's environment."""
         return Environment(
@@ -101,6 +102,7 @@ class HostParts:
             asker=self.stores.asker,
             frames=self.frames,
             read=self.read,
+            open_fork=open_fork,
             models=self.models,
             meter=self.telemetry.meter,
             tracer=self.telemetry.tracer,
@@ -145,7 +147,9 @@ class OneAgent:
         del unclean  # the workspace is opened in any case, which recovers what was left in it
         log_to(Path(self._parts.config.logs) / f"{address.workspace_id}.log")
         leave_culprit(Path(self._parts.config.last_words), str(address))  # however the process ends from now on
-        return self._parts.environment(self._parts.stores.committer(), self._open_workspace, config)
+        open_fork = partial(self._mounting.fork, quota=self._quota)
+        committer = self._parts.stores.committer()
+        return self._parts.environment(committer, self._open_workspace, config, open_fork=open_fork)
 
     async def leave(self, address: Address, *, evicted: bool) -> None:
         """See `Surroundings`; the process ends, and its node manager cleans up."""
@@ -199,7 +203,8 @@ class ManyAgents:
                 return call(*args, **kwargs)
             return await in_thread(call, *args, **kwargs)
 
-        return self._parts.environment(self._committer, open_workspace, config, run_blocking)
+        open_fork = partial(self._mounting.fork, quota=self._quota)
+        return self._parts.environment(self._committer, open_workspace, config, run_blocking, open_fork)
 
     async def leave(self, address: Address, *, evicted: bool) -> None:
         """See `Surroundings`: the workspace's path is free for the agent's next host."""

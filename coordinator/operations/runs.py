@@ -123,7 +123,7 @@ def paused_run(store: JournalStore, blobs: BlobReader, tenant: str, run_id: str)
     found = _object(session, message, step, of_all=False) if message is not None and step is not None else None
     if found is None or step is None or found.run_id != run_id:
         raise RunNotPaused(f"run {run_id} is not paused")
-    base, tree = base_turn_of(step.body), roots_of(step.body)[0]
+    base, tree = base_turn_of(step.body), roots_of(step.body)[0][0]
     files: list[Change] | None = None
     with suppress(UnknownMoment):  # a rewind has left it, and its history was dropped
         before = read_agent(store, blobs, address, base).tree

@@ -31,7 +31,7 @@ from coordinator.fleet.nodes.nodes import CPU, GPU, MEMORY, Node
 from coordinator.home import Home
 from coordinator.host.delivery import DELIVERIES
 from coordinator.host.host_config import HostConfig
-from coordinator.host.node.layers import latest_epochs, remove_workspace
+from coordinator.host.node.layers import clear_forks, latest_epochs, remove_workspace
 from coordinator.host.node.path_locks import PathLocks
 from coordinator.host.node.process_exit import (
     OomKills,
@@ -469,6 +469,7 @@ class NodeManagerActor:
                 ours = path.parent == self._paths.directory
                 if owner is not None and (ours or owner.home == self._config.home_identity):
                     self._unmount(path)
+                    clear_forks(self._layers, path, self._unmount)
 
     def _unmount(self, path: Path) -> None:
         """Unmount and remove a workspace path."""

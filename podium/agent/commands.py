@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypedDict, cast, get_args
 
 from chronicle.errors import InvalidInput, WrongType
 from podium.durations import seconds_of
@@ -20,7 +20,19 @@ if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
     from podium.sandbox.policy import Limit, Limits, Network, Rung
 
-__all__ = ["COMMAND_ENDED", "COMMAND_OUTPUT", "COMMAND_STARTED", "Command", "CommandOptions", "OnOutput", "Ran"]
+__all__ = [
+    "COMMAND_ENDED",
+    "COMMAND_OUTPUT",
+    "COMMAND_STARTED",
+    "Command",
+    "CommandOptions",
+    "FileChange",
+    "Fork",
+    "OnOutput",
+    "Place",
+    "Ran",
+    "Tried",
+]
 
 COMMAND_STARTED: Final = "podium.command_start"
 """Name of the event of a command that starts: ``{"command_id", "argv"}``; the id is the key of its step."""
@@ -31,6 +43,9 @@ COMMAND_ENDED: Final = "podium.command_end"
 
 _MAX_NAME: Final = 100
 """Characters of the name of a step that is made of that of a program."""
+
+Place: TypeAlias = Literal["workspace", "fork"]
+"""Where a command runs: in the workspace, or in a fork of it."""
 
 OnOutput: TypeAlias = Callable[[Literal["stdout", "stderr"], str], Awaitable[None]]
 """Gets each piece of output with the stream that it is of; the command waits for it."""
@@ -71,6 +86,63 @@ class Ran:
         return cls(**{**fields, "restored": tuple(fields["restored"])})
 
 
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """One difference between a fork and the workspace that it was made of."""
+
+    change: Literal["added", "changed", "removed", "renamed"]
+    path: str
+    """Relative to the workspace."""
+    old_size: int | None
+    """Bytes; ``None`` for what is no file, and for an added path."""
+    new_size: int | None
+    """Bytes; ``None`` for what is no file, and for a removed path."""
+    old_path: str | None = None
+    """The former path of a renamed one."""
+
+
+class Fork(Protocol):
+    """What a command has made of a fork of the workspace."""
+
+    async def diff(self, paths: Sequence[str]) -> str:
+        """See `Tried.diff`."""
+        ...
+
+    async def keep(self) -> None:
+        """See `Tried.keep`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried(Ran):
+    """A command that has ended on a fork of the workspace. The workspace is as it was, unless the fork is kept."""
+
+    changes: tuple[FileChange, ...]
+    """What it has changed, by path."""
+    fork: Fork = field(repr=False, compare=False)
+
+    async def diff(self, *paths: str) -> str:
+        """Return what it has changed as a unified diff, in the form of git's; of all paths, or of those given.
+
+        Binary files, and those above 1 MiB, are only named. Bytes that are not UTF-8 are replaced.
+
+        Raises:
+            NotFound: one of these paths has not changed.
+            ContextMisuse: the turn is over.
+        """
+        return await self.fork.diff(paths)
+
+    async def keep(self) -> None:
+        """Make the files of the fork those of the workspace; nothing runs again. It is a step, unless `run` was none.
+
+        Raises:
+            Conflict: the workspace has changed since the fork was made, or another step runs, which may change it. The
+                workspace is left alone.
+            ContextMisuse: the turn is over, and with it the fork.
+        """
+        await self.fork.keep()
+
+
 class CommandOptions(TypedDict, total=False):
     """What `AgentContext.run` can be told of a command."""
 
@@ -109,6 +181,7 @@ class Command:
     network: Network | None = None
     readable: Sequence[str | os.PathLike[str]] = ()
     name: str | None = None
+    on: Place = "workspace"
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a command.
@@ -125,6 +198,10 @@ class Command:
                 raise InvalidInput(f"{os.fspath(part)!r} has a zero byte, so it cannot be a part of a command")
         if not isinstance(self.stdin, bytes | str):
             raise WrongType(f"the input of a command is bytes or a text, not {type(self.stdin).__name__}")
+        if self.on not in get_args(Place):
+            raise InvalidInput(f"a command runs on={' or on='.join(map(repr, get_args(Place)))}, not {self.on!r}")
+        if self.on == "fork" and self.network not in {None, "none"}:
+            raise InvalidInput("a command on a fork has no network; leave network= out")
         if self.sandbox is not None and self.sandbox not in RUNGS:
             raise InvalidInput(f"there is no sandbox {self.sandbox!r}; there are {', '.join(RUNGS)}")
 
@@ -145,6 +222,8 @@ class Command:
 
     def policy(self, declared: Policy, root: Path, most_output: int) -> Policy:
         """Return what it may do: what its class declares, with what the call says, and never on a weaker rung."""
+        if self.on == "fork":
+            declared = replace(declared, network="none", at_least=max(declared.at_least, "landlock", key=RUNGS.index))
         limits = self.limits or declared.limits
         if self.timeout is not None:
             limits = replace(limits, time_s=seconds_of(self.timeout, "the timeout of a command"))

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from copy import deepcopy
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Never, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, Never, Unpack, cast, overload
 
 from typing_extensions import TypeVar
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from chronicle.canonical import Json, JsonObject
     from chronicle.workspace.port import Iteration, Workspace
     from podium.agent.answer import AnswerPart
-    from podium.agent.commands import CommandOptions, OnOutput, Ran
+    from podium.agent.commands import CommandOptions, OnOutput, Place, Ran, Tried
     from podium.agent.handler_specs import HandlerSpec
     from podium.agent.llm import AgentModel
     from podium.agent.retry import Retry
@@ -498,10 +498,33 @@ class AgentContext(Generic[S]):
         """
         return await self._scope.steps.step(name, fn, args, kwargs, retry, timeout, result)
 
+    @overload
     async def run(
         self,
         argv: Sequence[str | PathLike[str]],
         *,
+        on: Literal["workspace"] = ...,
+        step: bool = ...,
+        on_output: OnOutput | None = ...,
+        **options: Unpack[CommandOptions],
+    ) -> Ran: ...
+
+    @overload
+    async def run(
+        self,
+        argv: Sequence[str | PathLike[str]],
+        *,
+        on: Literal["fork"],
+        step: bool = ...,
+        on_output: OnOutput | None = ...,
+        **options: Unpack[CommandOptions],
+    ) -> Tried: ...
+
+    async def run(
+        self,
+        argv: Sequence[str | PathLike[str]],
+        *,
+        on: Place = "workspace",
         step: bool = True,
         on_output: OnOutput | None = None,
         **options: Unpack[CommandOptions],
@@ -517,14 +540,19 @@ class AgentContext(Generic[S]):
         of a step it is a part of that one. Its output is sent to the client as it comes, by events, and is in the
         record. A failure of the command is no exception: look at ``ok``. Cancelling the call kills the command.
 
+        With ``on="fork"`` it runs on a fork of the workspace as it is now, without network and in a sandbox in any
+        case, and the workspace stays as it is. ``await tried.keep()`` makes the files of the fork those of the
+        workspace, without a second run; what is not kept in the turn is dropped.
+
         Args:
             argv: a program, found by the ``PATH`` of its environment, and its arguments. There is no shell.
+            on: ``"workspace"`` or ``"fork"``.
             step: whether it is a step. Hooks that handle no message have none.
             on_output: gets the output in place of the client.
             options: `podium.agent.commands.CommandOptions`, such as ``cwd="src"``, ``timeout="30s"``.
 
         Returns:
-            how it ended.
+            how it ended; with ``on="fork"`` a `podium.agent.commands.Tried`, which has what it changed, too.
 
         Raises:
             SandboxRefused: no rung here keeps the policy, or a path of it is not there. Nothing was run. If the hook
@@ -535,7 +563,7 @@ class AgentContext(Generic[S]):
         """
         from podium.agent.commands import Command  # noqa: PLC0415  for agents that run commands only
 
-        command = Command(argv=argv, **options)
+        command = Command(argv=argv, on=on, **options)
         return await self._scope.commands.run(command, on_output, step=step)
 
     @overload

@@ -46,8 +46,9 @@ def reachable_blobs(store: JournalStore, blobs: BlobReader, layers: Iterable[Tre
     for ref in layers:  # before the journal: the tree that a layer has sealed may be committed meanwhile
         reach.add(ref)
     for body in _steps(store):  # before the events: the trees of a turn's last step and of its commit are the same
-        tree, parts, contents = roots_of(body)
-        reach.add(tree)
+        trees, parts, contents = roots_of(body)
+        for tree in trees:
+            reach.add(tree)
         for part in parts:
             reach.add_blob(part)
         for content in contents:

@@ -332,8 +332,8 @@ def read_record(body: bytes, blobs: BlobReader) -> StepRecord:
     )
 
 
-def roots_of(body: bytes) -> tuple[TreeRef, list[BlobId], list[Content]]:
-    """Return the tree, the blobs and the contents of artifacts that a record references.
+def roots_of(body: bytes) -> tuple[list[TreeRef], list[BlobId], list[Content]]:
+    """Return the trees, the blobs and the contents of artifacts that a record references; that of its end is the first.
 
     Raises:
         UnsupportedFormat: a newer version wrote it.
@@ -341,7 +341,9 @@ def roots_of(body: bytes) -> tuple[TreeRef, list[BlobId], list[Content]]:
     found = _checked(body)
     parts = [BlobId(cast("str", found[key])) for key in ("result_ref", "patch_ref") if key in found]
     effects = cast("list[list[Any]]", found.get("effects", []))
-    return _tree(found), parts, [content_in(effect[1]) for effect in effects if effect[0] == "artifact"]
+    forks = [TreeRef(BlobId(effect[1]), BlobId(effect[2])) for effect in effects if effect[0] == "tree"]
+    contents = [content_in(effect[1]) for effect in effects if effect[0] == "artifact"]
+    return [_tree(found), *forks], parts, contents
 
 
 def view(step: StoredStep) -> StepView:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from chronicle.ids import SessionId
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event
+    from chronicle.workspace.port import Workspace
     from podium.agent.base import BaseAgent
     from podium.artifacts.artifacts import Artifact
     from podium.caller import Caller
@@ -459,6 +461,7 @@ class AgentHarness:
             asker=StoreAsker(self.store, self.blobs, self._ids, at_once, _nobody),
             frames=self._frames_of_others,
             read=self._read_another,
+            open_fork=self._open_fork,
             models=self.models,
             meter=self._options.meter,
             tracer=self._options.tracer,
@@ -500,15 +503,20 @@ class AgentHarness:
         if self._root is not None:
             set_workspace_variable(self._root)
 
+    def _spec(self, request: WorkspaceRequest, layers: Path) -> LayerSpec:
+        quota = workspace_quota_of(self._class)
+        return LayerSpec(request.address.workspace_id, layers, request.base, request.epoch, request.turn, quota)
+
+    @contextmanager
+    def _open_fork(self, request: WorkspaceRequest) -> Iterator[Workspace]:
+        with tempfile.TemporaryDirectory(prefix="fork-", dir=self._layers) as directory:
+            spec = self._spec(request, Path(directory) / "layers")
+            opened = open_dir_workspace(spec, self.blobs, Path(directory) / "files", self.clock)
+            with closing(opened.workspace):
+                yield opened.workspace
+
     async def _open_workspace(self, request: WorkspaceRequest) -> Opened:
-        spec = LayerSpec(
-            workspace_id=request.address.workspace_id,
-            layers=self._layers / "layers",
-            base=request.base,
-            epoch=request.epoch,
-            turn=request.turn,
-            quota=workspace_quota_of(self._class),
-        )
+        spec = self._spec(request, self._layers / "layers")
         opened = open_dir_workspace(spec, self.blobs, self._layers / "files", self.clock)
         self._root = opened.workspace.root
         self._set_variable()

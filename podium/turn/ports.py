@@ -11,6 +11,7 @@ from podium.turn.telemetry import NO_METER, NO_TRACER, Meter, Tracer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+    from contextlib import AbstractContextManager
 
     from chronicle.blobs.port import BlobStore
     from chronicle.canonical import Json, JsonObject
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from chronicle.ids import IdSource, MessageId
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import NewMessage
-    from chronicle.workspace.port import Opened, TreeRef
+    from chronicle.workspace.port import Opened, TreeRef, Workspace
     from podium.address import Address
     from podium.blocking import BlockingRunner
     from podium.models.port import LLMMessage, LLMStreamChunk
@@ -26,7 +27,17 @@ if TYPE_CHECKING:
     from podium.turn.journal.ledger import Committer, LeaseWatch
     from podium.turn.stream import Frame
 
-__all__ = ["Asker", "Environment", "Frames", "ModelCall", "Models", "Reader", "WorkspaceOpener", "WorkspaceRequest"]
+__all__ = [
+    "Asker",
+    "Environment",
+    "ForkOpener",
+    "Frames",
+    "ModelCall",
+    "Models",
+    "Reader",
+    "WorkspaceOpener",
+    "WorkspaceRequest",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +52,7 @@ class WorkspaceRequest:
 
 if TYPE_CHECKING:
     WorkspaceOpener = Callable[[WorkspaceRequest], Awaitable[Opened]]
+    ForkOpener = Callable[[WorkspaceRequest], AbstractContextManager[Workspace]]
     Reader = Callable[[Address, JsonObject], Awaitable[Json]]
     Frames = Callable[[Address, MessageId], AsyncGenerator[Sequence[Frame], None]]
 
@@ -132,6 +144,9 @@ class Environment:
     beginning of the current attempt after an interruption, and not necessarily all. ``None`` where nothing can."""
     read: Reader | None = None
     """Calls a read-only handler of another agent, which exists, and returns its result; ``None`` where nothing can."""
+    open_fork: ForkOpener | None = None
+    """Opens a second workspace on the base of an agent's open one, at a path and in a layer of its own, which go when
+    the context ends. It blocks. ``None`` where nothing can."""
     models: Models | None = None
     """Calls models; ``None`` where nothing does."""
     meter: Meter = NO_METER

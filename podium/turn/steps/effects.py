@@ -2,8 +2,8 @@
 
 Replies, results and messages to other agents are collected by the turn's scope and committed with the turn. A further
 attempt does not run the function, so its part of them is in the step's record: pieces of replies with the ordinal of
-the reply, results, messages, and artifacts, whose contents are durable before the record is. Events of
-`AgentContext.emit` are not recorded anywhere.
+the reply, results, messages, and artifacts, whose contents are durable before the record is. So are trees of forks,
+which a replay leaves alone: they are in the record for gc. Events of `AgentContext.emit` are not recorded anywhere.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chronicle.canonical import Json, JsonObject
+    from chronicle.workspace.port import TreeRef
     from podium.agent.reply import Reply
     from podium.turn.telemetry import Span
 
@@ -66,6 +67,10 @@ class RunningStep:
     def note_artifact(self, payload: JsonObject) -> None:
         """Note an artifact, by the payload of its event."""
         self.effects.append(["artifact", payload])
+
+    def note_tree(self, tree: TreeRef) -> None:
+        """Note a tree that the step has made beside the files of the agent."""
+        self.effects.append(["tree", tree.tree_id, tree.oplog_id])
 
 
 _step: Final[ContextVar[RunningStep | None]] = ContextVar("podium_step", default=None)
@@ -155,5 +160,5 @@ async def repeat_effects(effects: Sequence[Json], sink: StepSink, tenant: str) -
             sink.outbox.tell(Address.parse(name, tenant), message, *due_ms)
         elif kind == "artifact":
             await sink.artifacts.add_again(parts[0])
-        else:
+        elif kind == "result":
             sink.replies.set_result(parts[0])

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from contextlib import aclosing, suppress
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
@@ -20,6 +21,7 @@ from chronicle.canonical import encode
 from chronicle.errors import Conflict, InvalidInput
 from chronicle.journal.records import StoredStep
 from podium.agent_record import read_agent
+from podium.blocking import to_its_end
 from podium.errors import ContextMisuse, ProgramChanged, StepsOutdated
 from podium.history.step_record import StepRecord, args_hash, read_record, summary_of, write_record
 from podium.state import PatchError, StateError, apply_patch, change, diff, drain_unfinished, to_json
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import Json, JsonObject
     from chronicle.ids import BlobId, MessageId
-    from chronicle.workspace.port import Workspace
+    from chronicle.workspace.port import TreeRef, Workspace
     from podium.address import Address
     from podium.agent.models.delta_state import DeltaState
     from podium.errors import Permanent
@@ -116,8 +118,8 @@ class TurnSteps:
         self._running: list[RunningStep] = []
         self._ended = asyncio.Event()
         """Set, and replaced, when a step is not running any more."""
-        self._pause_written: asyncio.Event | None = None
-        """While a pause is being written, behind which no step begins: set once it is, or has failed."""
+        self._begins_again: asyncio.Event | None = None
+        """While no step begins, as a pause is being written or the files are replaced: set once that is over."""
         self._sources: set[AsyncGenerator[Json, None]] = set()
         """Sources of the steps that stream."""
         self._failed: list[FailedStep] = []
@@ -223,8 +225,8 @@ class TurnSteps:
                 return
             await replay.until_over(key)
             await self._ledger.make_sure()
-            while self._pause_written is not None:
-                await self._pause_written.wait()
+            while self._begins_again is not None:
+                await self._begins_again.wait()
             if self.pause_at is not None:
                 await _for_ever()
         except (ProgramChanged, StepsOutdated) as misfit:  # raised again at the hook's end, if the program catches it
@@ -310,6 +312,35 @@ class TurnSteps:
             with suppress(RuntimeError):  # a task of the hook reads it still
                 await source.aclose()
 
+    # -- the files ------------------------------------------------------------------------------------------------
+
+    async def seal(self) -> TreeRef:
+        """Return the files as they are now, as a tree; steps may run."""
+        async with self._ending:
+            return await to_its_end(self._env.run_blocking(self._workspace.seal), "seal for a fork")
+
+    async def alone(self, call: Callable[[], None]) -> None:
+        """Make a blocking call that replaces files, while no other step runs, ends or begins.
+
+        Raises:
+            Conflict: another step runs, which may change the files.
+        """
+        async with self._ending:
+            others = [step.key for step in self._running if step is not current_step()]
+            if others:
+                raise Conflict(f"step {others[0]!r} runs, and may change the files of the agent")
+            with self._none_begins():
+                await to_its_end(self._env.run_blocking(call), "replace the files")
+
+    @contextmanager
+    def _none_begins(self) -> Iterator[None]:
+        self._begins_again = over = asyncio.Event()
+        try:
+            yield
+        finally:
+            self._begins_again = None
+            over.set()
+
     # -- a step ---------------------------------------------------------------------------------------------------
 
     def _asked(self, name: str, arguments: object, prefix: str = "") -> tuple[str, str]:
@@ -361,12 +392,8 @@ class TurnSteps:
                 if self._running:
                     continue
                 if self.pause_at is None:
-                    self._pause_written = written = asyncio.Event()
-                    try:
+                    with self._none_begins():
                         await self._put_open(request, key, hashed)
-                    finally:
-                        self._pause_written = None
-                        written.set()
                     return
             await _for_ever()  # another task came first
 
@@ -382,7 +409,7 @@ class TurnSteps:
         }
         if request.agents:
             pause["agents"] = list(request.agents)
-        await self._not_cancelled(step, self._end(step, None, None, pause))
+        await to_its_end(self._end(step, None, None, pause), f"end of step {step.key}")
 
     async def _let_failures_be_handled(self) -> None:
         """Wait until who does not handle a failed step has ended those beside it: the failure is not recorded then."""
@@ -407,18 +434,8 @@ class TurnSteps:
             await _let_others_continue()
         await self._let_failures_be_handled()
         result, call = kind.result(parts), kind.described(step.args_hash, parts)
-        await self._not_cancelled(step, self._end(step, result, call))
-
-    async def _not_cancelled(self, step: RunningStep, end: Coroutine[Any, Any, None]) -> None:
-        """Await the end of a step. It is not cancelled half-way: what is drained and sealed has to be recorded."""
-        ending = asyncio.create_task(end, name=f"end of step {step.key}")
-        try:
-            await asyncio.shield(ending)
-        except asyncio.CancelledError:
-            await asyncio.wait([ending])
-            if not ending.cancelled():
-                ending.exception()  # the cancellation is raised instead
-            raise
+        # What is drained and sealed has to be recorded.
+        await to_its_end(self._end(step, result, call), f"end of step {step.key}")
 
     def _end(
         self, step: RunningStep, result: Json, call: ModelCallSummary | None, pause: PauseRecord | None = None

@@ -48,7 +48,8 @@ def _fresh() -> None:
 
 def script(text: str, **options: Any) -> Any:
     async def program(ctx: AgentContext[Any]) -> Ran:
-        return await ctx.run(["sh", "-c", text], **options)
+        ran: Ran = await ctx.run(["sh", "-c", text], **options)
+        return ran
 
     return program
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 ALICE = Address("gathering", "alice")
 
 
-def mounting(directory: Path, host_id: str) -> Mounting:
+def mounting(directory: Path, host_id: str, **options: Any) -> Mounting:
     (directory / "places").mkdir(exist_ok=True)
     config = HostConfig(
         host_id=host_id,
@@ -45,7 +46,7 @@ def mounting(directory: Path, host_id: str) -> Mounting:
         deliveries="",
         report_interval_s=0,
     )
-    return Mounting(config, SystemClock())
+    return Mounting(replace(config, **options), SystemClock())
 
 
 @pytest.mark.parametrize("evicted", [False, True])
