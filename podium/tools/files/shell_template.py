@@ -10,7 +10,8 @@ quotes, which the shell neither splits nor reads again::
 So the command has exactly the value, as a part of one word. Values are assigned to variables first: ``$1`` is another
 one in a function, and after ``set``. A template with arguments is refused where the shell would read the value again as
 code (``eval``, ``sh -c``, arithmetic), or where what it does is not certain: in backquotes, in here-documents, and in
-braces of parameters. A value in the place of a command's name is refused, too. A program that reads one of its
+braces of parameters. A value in the place of a command's name is refused, too, and where bash, which may be
+``/bin/sh``, takes the name of a variable. A program that reads one of its
 arguments as code, such as ``awk`` or ``ssh``, does that with a value as well.
 """
 
@@ -31,15 +32,26 @@ __all__ = ["ShellScript", "shell_script"]
 
 _SIMPLE_PARAMETER: Final = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
-_CODE_OPTION: Final = re.compile(r"-[A-Za-z]*c")
-_SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh", "su"})
-"""Programs whose option ``-c`` is followed by code."""
-_CODE: Final = frozenset({"eval", "[[", "let", ".", "source", "trap"})
+_DESCRIPTOR: Final = re.compile(r"[0-9]+|\{[A-Za-z0-9_]+\}")
+"""What may stand right before a redirection, and is no word then."""
+_SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})
+_VALUE_OPTION: Final = re.compile(r"[-+][A-Za-z]*[oO][A-Za-z]*|--(rcfile|init-file)")
+"""Options of shells that the next word belongs to."""
+_CODE_OPTION: Final = re.compile(r"-[A-Za-z]*c[A-Za-z]*")
+_CODE: Final = frozenset({"eval", "[[", "let", ".", "source", "trap", "function"})
 """Builtins that read their arguments as code."""
-_NAMES: Final = frozenset({"alias", "declare", "export", "local", "read", "readonly", "typeset", "unset"})
-"""Builtins whose arguments are names, or assignments."""
-_PREFIXES: Final = frozenset({"builtin", "command", "exec"})
-_BEFORE_COMMAND: Final = frozenset({"if", "then", "elif", "else", "while", "until", "do", "!", "{", "time"})
+_NAMES: Final = frozenset(
+    {
+        *("alias", "declare", "export", "getopts", "local", "mapfile", "read", "readarray", "readonly", "typeset"),
+        *("unset", "wait"),
+    }
+)
+"""Builtins whose arguments are names, or assignments: bash runs code in the index of a name."""
+_PREFIXES: Final = frozenset({"builtin", "command", "env", "exec", "time"})
+"""What runs the command behind it."""
+_PREFIX_OPTIONS: Final = frozenset({"--", "-i", "-p"})
+"""Options of these that no value follows."""
+_BEFORE_COMMAND: Final = frozenset({"if", "then", "elif", "else", "while", "until", "do", "!", "{", "coproc"})
 _SEPARATORS: Final = ";&|\n()"
 
 
@@ -140,24 +152,34 @@ class _Reader:
 
     def _check_command(self, argument: Argument) -> None:
         """Check the simple commands around an argument."""
+        named = f"${{args.{argument.name}}}"
         for frame in self._frames:
-            program = next((each for each in frame.words if each not in _PREFIXES), "")
+            program, words = self._program(frame.words)
             is_assigned = _ASSIGNMENT.match(frame.word or "") is not None
             if program in _CODE or (program in _NAMES and not is_assigned):
-                raise self._refused(f"{program} would read ${{args.{argument.name}}} as code")
-            if (
-                frame.words
-                and _CODE_OPTION.fullmatch(frame.words[-1])
-                and not _SHELLS.isdisjoint(each.rpartition("/")[2] for each in frame.words)
-            ):
-                raise self._refused(
-                    f"${{args.{argument.name}}} would be read as code; write such as sh -c 'echo \"$1\"' sh "
-                    f"${{args.{argument.name}}}"
-                )
+                raise self._refused(f"{program} would read {named} as code")
+            if _reads_name(program, words):
+                raise self._refused(f"{program} could read {named} as a name, in which a shell may find code")
+            if _is_code_of_shell(frame.words):
+                raise self._refused(f"{named} would be read as code; write such as sh -c 'echo \"$1\"' sh {named}")
         holder = self._holder()
-        begun = holder.word or ""
-        if not holder.words and not holder.redirects and _ASSIGNMENT.match(begun) is None:
-            raise self._refused(f"${{args.{argument.name}}} stands where the name of a command does")
+        is_assigned = _ASSIGNMENT.match(holder.word or "") is not None
+        if not self._program(holder.words)[0] and not holder.redirects and not is_assigned:
+            raise self._refused(f"{named} stands where the name of a command does")
+
+    def _program(self, words: Sequence[str]) -> tuple[str, Sequence[str]]:
+        """Return the program of a simple command, empty if there is none so far, and the words behind it."""
+        prefix = ""
+        for at, word in enumerate(words):
+            name = word.rpartition("/")[2]
+            if name in _PREFIXES:
+                prefix = name
+            elif prefix and word.startswith("-"):
+                if word not in _PREFIX_OPTIONS:
+                    raise self._refused(f"a template with arguments has no option {word} of {prefix}")
+            elif word not in _BEFORE_COMMAND and _ASSIGNMENT.match(word) is None:
+                return name, words[at + 1 :]
+        return "", ()
 
     def _text(self, text: str) -> None:
         at = 0
@@ -205,9 +227,11 @@ class _Reader:
         elif text.startswith("<<", at):
             raise self._refused("a template with arguments has no here-documents")
         elif char in "<>":
+            if _DESCRIPTOR.fullmatch(frame.word or ""):
+                frame.word = None
             self._end_word()
             frame.redirects = True
-        elif char in " \t" or (char == "&" and (self._out[-2:-1] in (["<"], [">"]) or text.startswith("&>", at))):
+        elif char in " \t" or (char in "&|" and self._out[-2:-1] in (["<"], [">"])) or (text.startswith("&>", at)):
             self._end_word()
         elif char == "(":
             if self._out[-2:-1] == ["("]:
@@ -223,7 +247,7 @@ class _Reader:
 
     def _dollar(self, text: str, at: int) -> int:
         """Read what begins with a dollar."""
-        if text.startswith("$((", at):
+        if text.startswith(("$((", "$["), at):
             raise self._refused("a template with arguments has no arithmetic")
         if text.startswith("$(", at):
             self._add("$")
@@ -273,6 +297,8 @@ class _Reader:
             frame.redirects = False
         elif word == "case":
             raise self._refused("a template with arguments has no case: its parentheses are not told apart")
+        elif word == "do" and frame.words[:1] == ["for"]:
+            frame.words = []  # as in: for each do …
         elif frame.words or (word not in _BEFORE_COMMAND and _ASSIGNMENT.match(word) is None):
             frame.words.append(word)
 
@@ -280,3 +306,39 @@ class _Reader:
         self._end_word()
         self._frame.words = []
         self._frame.redirects = False
+
+
+def _reads_name(program: str, words: Sequence[str]) -> bool:
+    """Whether the next word may be a variable's name for bash, which runs code in its index."""
+    if program in {"test", "["}:
+        return bool(words) and (words[-1] in {"-v", "-R"} or "\0" in words[-1])
+    return program == "printf" and all(each.startswith("-") for each in words)
+
+
+def _is_code_of_shell(words: Sequence[str]) -> bool:
+    """Whether the next word may be an option of a shell, its script or its code."""
+    names = [each.rpartition("/")[2] for each in words]
+    if "su" in names:
+        return True
+    for at, name in enumerate(names):
+        if name in _SHELLS:
+            operand, has_code = _operand(words[at + 1 :])
+            if operand is None:
+                return True
+            if has_code:  # what follows are parameters
+                return False
+    return False
+
+
+def _operand(words: Sequence[str]) -> tuple[str | None, bool]:
+    """Return the script or code among the words behind a shell, and whether it is code."""
+    has_code, rest = False, iter(words)
+    for word in rest:
+        if word == "--":
+            return next(rest, None), has_code
+        if not word.startswith(("-", "+")):
+            return word, has_code
+        has_code = has_code or _CODE_OPTION.fullmatch(word) is not None
+        if _VALUE_OPTION.fullmatch(word):
+            next(rest, None)
+    return None, has_code
