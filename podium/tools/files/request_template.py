@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote
 
 from podium.tools.files.template import Argument, TemplateError, arguments_in, filled, text_of
 from podium.tools.tool_spec import BadArguments
@@ -43,6 +43,8 @@ class UrlTemplate:
         if origin is None:
             raise TemplateError("a URL begins with http:// or https:// and a host", 0)
         rest = str(first)[origin.end() :]
+        if rest[:1] not in {"", "/", "?", "#"}:
+            raise TemplateError("behind the host of a URL stands / or ?", origin.end())
         if len(self.pieces) > 1 and not rest:
             raise TemplateError("an argument cannot be in the host of a URL; write a / before it", self._first.offset)
         before = ""
@@ -59,7 +61,7 @@ class UrlTemplate:
         """Return the URL.
 
         Raises:
-            BadArguments: a value would be a segment of the path that leads elsewhere.
+            BadArguments: a value would lead elsewhere in the path; also if a server decodes it before it looks.
         """
         quoted = {each.name: _quoted(each.name, values) for each in arguments_in(self.pieces)}
         url = filled(self.pieces, quoted)
@@ -70,8 +72,9 @@ class UrlTemplate:
             filled(self.pieces, dict.fromkeys(quoted, "x")).partition("?")[0].partition("#")[0][start:].split("/")[1:]
         )
         for segment, literal in zip(segments, written, strict=True):
-            if segment != literal and segment in {"", ".", ".."}:
-                raise BadArguments((f"{segment!r} cannot be a part of the path of {url.partition('?')[0]}",))
+            decoded = unquote(segment)
+            if segment != literal and (not segment or not {".", ".."}.isdisjoint(re.split(r"[/\\]", decoded))):
+                raise BadArguments((f"{decoded!r} cannot be a part of the path of {url.partition('?')[0]}",))
         return url
 
 

@@ -105,15 +105,26 @@ async def _call(tool: HttpTool, values: dict[str, Any]) -> Any:
 @given(a=TEXTS, b=TEXTS)
 def test_s2_46_the_server_sees_the_argument_in_one_segment_and_one_parameter(server: _Server, a: str, b: str) -> None:
     tool = _tool(server, "/files/x${args.a}/end?q=${args.b}&r=1")
+    try:
+        tool.bind({"a": a, "b": b})
+    except BadArguments:
+        assert not {".", ".."}.isdisjoint(f"x{a}".replace("\\", "/").split("/"))
+        return
     path, _, query = _sent(server, tool, a=a, b=b)["path"].partition("?")
     assert [unquote(part) for part in path.split("/")] == ["", "files", f"x{a}", "end"]
     assert parse_qs(query, keep_blank_values=True) == {"q": [b], "r": ["1"]}
 
 
-@pytest.mark.parametrize("value", ["", ".", ".."])
+@pytest.mark.parametrize("value", ["", ".", "..", "../../admin", "a/../b", "a\\..\\b", "a/.", "..\\admin"])
 def test_a_segment_that_leads_elsewhere_is_refused(server: _Server, value: str) -> None:
     with pytest.raises(BadArguments, match="cannot be a part of the path"):
         _tool(server, "/files/${args.a}/end").bind({"a": value})
+
+
+def test_a_value_does_not_complete_a_segment_that_leads_elsewhere(server: _Server) -> None:
+    with pytest.raises(BadArguments, match="cannot be a part of the path"):
+        _tool(server, "/files/${args.a}../end").bind({"a": "x/"})
+    _tool(server, "/files/a..b?q=${args.a}").bind({"a": "../../admin"})
 
 
 @settings(max_examples=20, deadline=None)
@@ -161,6 +172,9 @@ def test_the_answer_is_json_or_an_error_with_its_text(server: _Server) -> None:
         "http://x.org:8${args.a}/",
         "ftp://x/${args.a}",
         "http://x/#${args.a}",
+        "http://x.org\\${args.a}",
+        "http://x.org\\@y/${args.a}",
+        "http://x.org ${args.a}",
         "/x",
     ],
 )
