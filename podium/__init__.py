@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from podium.agent.base import BaseAgent as BaseAgent
     from podium.agent.context import AgentContext as AgentContext
     from podium.agent.handlers import handler as handler
+    from podium.agent.model_agent import ModelAgent as ModelAgent
     from podium.agent.models.delta_state import DeltaState as DeltaState
     from podium.agent.models.delta_state import migration as migration
     from podium.agent.reply import Reply as Reply
@@ -84,6 +85,7 @@ _MODULES: Final = {
     "InvalidMessage": "podium.errors",
     "InvalidState": "podium.state.errors",
     "InvalidValue": "podium.state.errors",
+    "ModelAgent": "podium.agent.model_agent",
     "OutsideTurn": "podium.state.errors",
     "PatchError": "podium.state.errors",
     "PodiumError": "podium.errors",

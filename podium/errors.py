@@ -24,6 +24,7 @@
     ├── Evicted                 this activation lost its lease: another one runs the agent
     ├── TurnsLost               the journal has lost turns of an activation: it was restored, or replaced
     ├── Permanent               for agents' code to raise: no further attempt can succeed
+    │   ├── AnswerInvalid       a model's answer does not fit the type that an agent asks for
     │   ├── ContextTooLarge     a conversation is above its hard cap, and nothing of it is left to summarise
     │   ├── ContextMisuse       agents' code uses its context in a place or at a time where it does not work
     │   │   └── ReadOnly        a read-only handler tries to change or to send something
@@ -75,6 +76,7 @@ __all__ = [
     "AgentFileNotFound",
     "AgentInUse",
     "AgentLoadError",
+    "AnswerInvalid",
     "ArchiveNotFound",
     "AskCycle",
     "AskFailed",
@@ -276,6 +278,10 @@ class Permanent(PodiumError):
 
     A step that raises it is not tried again by its `Retry`.
     """
+
+
+class AnswerInvalid(Permanent):
+    """A model's answer does not fit the type that an agent asks for."""
 
 
 class ContextTooLarge(Permanent):

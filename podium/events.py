@@ -274,6 +274,8 @@ class ModelCalled(TypedDict):
     """The tools; ``{"call"}`` if they are those of another call; absent without any."""
     temperature: NotRequired[float]
     max_output_tokens: NotRequired[int]
+    conversation: NotRequired[str]
+    """The name of the conversation that the call belongs to; absent if the agent named none."""
     answer: ModelAnswer
     error: NotRequired[JsonObject]
     """Of a failed call: `podium.models.ModelError`, or the class and text of another exception."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from podium.agent.base import BaseAgent as BaseAgent
     from podium.agent.context import AgentContext as AgentContext
     from podium.agent.handlers import handler as handler
+    from podium.agent.model_agent import ModelAgent as ModelAgent
     from podium.agent.models.delta_state import DeltaState as DeltaState
     from podium.agent.models.delta_state import migration as migration
     from podium.agent.retry import Retry as Retry
@@ -48,6 +49,7 @@ _MODULES: Final = {
     "DecisionExpired": "podium.errors",
     "DeltaState": "podium.agent.models.delta_state",
     "ErrorInfo": "podium.events",
+    "ModelAgent": "podium.agent.model_agent",
     "Permanent": "podium.errors",
     "Reminder": "podium.reminders.reminder",
     "Retention": "podium.history.retention",

@@ -717,7 +717,12 @@ class AgentContext(Generic[S]):
         await self._scope.pauses.sleep(duration)
 
     def llm(
-        self, profile: str, *, max_output_tokens: int | None = None, qos: QualityOfService | None = None
+        self,
+        profile: str,
+        *,
+        max_output_tokens: int | None = None,
+        qos: QualityOfService | None = None,
+        conversation: str | None = None,
     ) -> AgentModel:
         """Return the model of a profile of the project (``[models.NAME]`` of ``podium.toml``).
 
@@ -728,10 +733,12 @@ class AgentContext(Generic[S]):
             profile: its name, such as ``code.fast``.
             max_output_tokens: the most tokens of an answer; the profile's limit, if that is less.
             qos: how soon the answer is needed, and whether a fallback may give it; see `podium.models.quality`.
+            conversation: a name under which the record has its calls, so that `podium.agent.llm.AgentModel.said`
+                returns in later turns what was said.
         """
         from podium.agent.llm import AgentModel  # noqa: PLC0415  for agents that call models only
 
-        return AgentModel(self._scope.models, profile, max_output_tokens, qos)
+        return AgentModel(self._scope.models, profile, max_output_tokens, qos, conversation)
 
     def tools(self, router: ToolRouter) -> AgentTools:
         """Return the tools of a router, as this turn calls them: each call is a step.

@@ -22,12 +22,18 @@ class AgentModel:
     """The model of a profile, for one turn. It is a `podium.models.LLMProvider`; `AgentContext.llm` makes it."""
 
     def __init__(
-        self, calls: ModelCalls, profile: str, max_output_tokens: int | None, qos: QualityOfService | None
+        self,
+        calls: ModelCalls,
+        profile: str,
+        max_output_tokens: int | None,
+        qos: QualityOfService | None,
+        conversation: str | None,
     ) -> None:
         self._calls = calls
         self._profile = profile
         self._max_output_tokens = max_output_tokens
         self._qos = qos
+        self._conversation = conversation
 
     def stream(
         self,
@@ -59,7 +65,20 @@ class AgentModel:
             temperature,
             self._max_output_tokens,
             self._qos,
+            self._conversation,
         )
+
+    async def said(self) -> list[LLMMessage]:
+        """Return the conversation so far, from the record: what turns before this one have said.
+
+        It is what the last call of the conversation was sent, its answer, and the results of the tools that the answer
+        called; without instructions (``system``). It follows rewinds and forks. Turns that were not committed are not
+        in it, nor messages that were erased. A call of a tool that has no result gets one which says so.
+
+        Raises:
+            PodiumError: the conversation has no name (``ctx.llm(profile, conversation="main")``), or the turn is over.
+        """
+        return await self._calls.said(self._conversation)
 
     async def answer(
         self,

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import accumulate, islice, takewhile
+from itertools import count, islice, takewhile
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from chronicle.canonical import decode
@@ -16,12 +15,12 @@ from chronicle.ids import EventId
 from chronicle.journal.payloads import payload_bytes
 from podium.agent_record import find_session, retry_if_folded, turn_end_seq
 from podium.errors import UnknownMoment
-from podium.events import FULL_STATE_EVENTS, MODEL_CALLED
+from podium.events import AGENT_REWOUND, FULL_STATE_EVENTS, MODEL_CALLED, TOOL_RESULT, TURN_COMMITTED
 from podium.history.prompts import ANSWER, KnownPrompts, Place, digest_of
 from podium.history.step_record import args_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from chronicle.blobs.port import BlobReader
     from chronicle.canonical import Json, JsonObject
@@ -31,13 +30,14 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.events import ModelCalled
 
-__all__ = ["RecordedCall", "asked", "calls_of_turn", "known_prompts"]
+__all__ = ["RecordedCall", "asked", "calls_of_turn", "known_prompts", "said_before"]
 
 _WINDOW: Final = 1000
 """Events looked through at a time, backwards, for the last calls."""
 _WINDOWS: Final = 16
 """Windows without a call after which the next call is recorded whole."""
 _RECALLED: Final = 4
+_NO_RESULT: Final = "(no result: the call was not made, or its result was erased)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +127,70 @@ def known_prompts(store: JournalStore, blobs: BlobReader, branch_id: BranchId) -
     return known
 
 
+def said_before(store: JournalStore, blobs: BlobReader, branch_id: BranchId, conversation: str) -> list[JsonObject]:
+    """Return what a conversation has said: the messages of its last call, the answer, and the results of its tools.
+
+    The call is the last one that is done, in a turn that was committed and that no rewind left out. Instructions and
+    cache hints are left out, and what was erased; each call of a tool has a result.
+
+    Returns:
+        messages in the form of `podium.models.codec`; empty if there is no such call in the history that is kept.
+
+    Raises:
+        Corrupt: an event is damaged.
+        Unavailable: a store could not be reached.
+    """
+    reader, head = _Reader(store, blobs), store.head(branch_id)
+    visible, committed, results = head.turn, -1, dict[str, str]()
+    types = AGENT_REWOUND, MODEL_CALLED, TOOL_RESULT, TURN_COMMITTED
+    for event in _backwards(store, branch_id, 0, head.seq, types, windows=None):
+        if event.turn > visible:
+            continue
+        if event.type == AGENT_REWOUND:
+            visible = reader.payload(event.event_id)["transcript"]
+        elif event.type == TURN_COMMITTED:
+            committed, results = event.turn, {}
+        elif event.turn == committed and not event.erased:  # an attempt that was cancelled has the turn before
+            payload = reader.payload(event.event_id)
+            if event.type == TOOL_RESULT:
+                results.setdefault(payload["call_id"], payload["output"])
+            elif payload["status"] == "done" and payload.get("conversation") == conversation:
+                call = reader.call(event)
+                return _with_results([*call.messages, call.payload["answer"]["message"]], results)
+    return []
+
+
+def _with_results(said: Sequence[JsonObject | None], results: Mapping[str, str]) -> list[JsonObject]:
+    """Return a conversation in which each call of a tool has one result, as providers demand.
+
+    Args:
+        results: of the last answer's calls, by their ids.
+    """
+    found: list[JsonObject] = []
+    waiting: list[str] = []
+
+    def close() -> None:
+        found.extend(
+            {"role": "tool", "content": results.get(call_id, _NO_RESULT), "tool_call_id": call_id}
+            for call_id in waiting
+        )
+        waiting.clear()
+
+    for message in said:
+        if not message or message["role"] == "system":
+            continue
+        if message["role"] != "tool":
+            close()
+            waiting += [call["id"] for call in cast("list[Any]", message.get("tool_calls", []))]
+        elif message["tool_call_id"] in waiting:
+            waiting.remove(message["tool_call_id"])
+        else:
+            continue
+        found.append({key: value for key, value in message.items() if key != "cache"})
+    close()
+    return found
+
+
 def _end_of(store: JournalStore, address: Address, head: Head, turn: int) -> int:
     """Return the seq of the end of a turn; 0 if its history was dropped."""
     try:
@@ -136,10 +200,16 @@ def _end_of(store: JournalStore, address: Address, head: Head, turn: int) -> int
 
 
 def _backwards(
-    store: JournalStore, branch_id: BranchId, after_seq: int, end: int, types: Sequence[str]
+    store: JournalStore,
+    branch_id: BranchId,
+    after_seq: int,
+    end: int,
+    types: Sequence[str],
+    *,
+    windows: int | None = _WINDOWS,
 ) -> Iterator[Event]:
-    """Yield events of some types, newest first, from the last windows of a branch."""
-    for _ in range(_WINDOWS):
+    """Yield events of some types, newest first, from the last windows of a branch; ``None`` for all of them."""
+    for _ in count() if windows is None else range(windows):
         if end <= after_seq:
             return
         start = max(after_seq, end - _WINDOW)
@@ -154,15 +224,15 @@ class _Reader:
         self._store = store
         self._blobs = blobs
         self._payloads: dict[str, Any] = {}
-        self._starts: dict[str, list[int]] = {}
-        """The index of the first message of each entry of a prompt, and its length."""
-        self._places: dict[Place, Place | None] = {}
+        self._found: dict[EventId, list[Place | None]] = {}
+        """The places of the messages of calls."""
+        self._stored: dict[Place, JsonObject] = {}
+        """The messages at places in prompts, as they are stored."""
 
     def call(self, event: Event) -> RecordedCall:
         """Return a call, with its messages."""
-        payload: ModelCalled = self._payload(event.event_id)
-        places = [self._origin(Place(event.event_id, index)) for index in range(self._length(event.event_id))]
-        messages = [self._message(place) if place is not None else None for place in places]
+        payload: ModelCalled = self.payload(event.event_id)
+        messages = [self._message(place) if place is not None else None for place in self._origins(event.event_id)]
         tools = self._tools(payload)
         hints = dict(cast("list[tuple[int, str]]", payload.get("cache", [])))
         if None not in messages and (tools is not None or "tools" not in payload):
@@ -180,10 +250,9 @@ class _Reader:
 
     def recall(self, call: EventId, known: KnownPrompts) -> None:
         """Make a call known, unless parts of it were erased."""
-        payload: ModelCalled = self._payload(call)
+        payload: ModelCalled = self.payload(call)
         messages: list[tuple[str, Place]] = []
-        for index in range(self._length(call)):
-            place = self._origin(Place(call, index))
+        for place in self._origins(call):
             message = self._message(place) if place is not None else None
             if place is None or message is None:
                 return
@@ -194,7 +263,7 @@ class _Reader:
         if isinstance(payload.get("tools"), list):
             known.recall_tools(call, cast("list[JsonObject]", payload["tools"]))
 
-    def _payload(self, event_id: EventId) -> Any:
+    def payload(self, event_id: EventId) -> Any:
         """Return the payload of an event; ``None`` if it was erased."""
         if event_id not in self._payloads:
             event = self._store.find_event(event_id)
@@ -208,42 +277,33 @@ class _Reader:
                 self._payloads[event_id] = None
         return self._payloads[event_id]
 
-    def _length(self, call: EventId) -> int:
-        if call not in self._starts:
-            entries = self._payload(call)["prompt"]
-            lengths = [entry["to"] - entry["from"] if "from" in entry else 1 for entry in entries]
-            self._starts[call] = list(accumulate(lengths, initial=0))
-        return self._starts[call][-1]
-
-    def _origin(self, place: Place) -> Place | None:
-        """Return the place where a message itself is stored; ``None`` if it was erased."""
-        path: list[Place] = []
-        found: Place | None = place
-        while found is not None and found not in self._places:
-            path.append(found)
-            call, at = found
-            payload = self._payload(call)
-            if payload is None:
-                found = None
-            elif at == ANSWER or at >= self._length(call):
-                break
-            else:
-                number = bisect_right(self._starts[call], at) - 1
-                entry = payload["prompt"][number]
+    def _origins(self, call: EventId) -> list[Place | None]:
+        """Return the places where the messages of a call's prompt are stored; ``None`` for those that were erased."""
+        stack = [call]
+        while stack:
+            payload = self.payload(stack[-1])
+            entries: list[Any] = payload["prompt"] if payload is not None else []
+            if before := {entry["call"] for entry in entries if "from" in entry} - {stack[-1], *self._found}:
+                stack += before
+                continue
+            places: list[Place | None] = []
+            for entry in entries:
                 if "call" not in entry:
-                    break
-                inside = at - self._starts[call][number]
-                found = Place(EventId(entry["call"]), entry["from"] + inside if "from" in entry else ANSWER)
-        if found is not None:
-            found = self._places.get(found, found)
-        self._places.update(dict.fromkeys(path, found))
-        return found
+                    place = Place(stack[-1], len(places))
+                    self._stored[place] = entry
+                    places.append(place)
+                elif "from" not in entry:
+                    is_erased = self.payload(entry["call"]) is None
+                    places.append(None if is_erased else Place(EventId(entry["call"]), ANSWER))
+                else:
+                    other = places if entry["call"] == stack[-1] else self._found[entry["call"]]
+                    part = other[entry["from"] : entry["to"]]
+                    places += [*part, *[None] * (entry["to"] - entry["from"] - len(part))]
+            self._found[stack.pop()] = places
+        return self._found[call]
 
     def _message(self, place: Place) -> JsonObject | None:
-        payload = self._payload(place.call)
-        if place.at == ANSWER:
-            return self._whole(payload["answer"]["message"])
-        return self._whole(payload["prompt"][bisect_right(self._starts[place.call], place.at) - 1])
+        return self._whole(self.payload(place.call)["answer"]["message"] if place.at == ANSWER else self._stored[place])
 
     def _whole(self, message: JsonObject) -> JsonObject | None:
         """Return a stored message with its text; ``None`` if that was erased."""
@@ -264,7 +324,7 @@ class _Reader:
 
     def _text(self, place: JsonObject) -> str | None:
         """Return the text at a place of another event; ``None`` if it was erased."""
-        found = self._payload(EventId(cast("str", place["event"])))
+        found = self.payload(EventId(cast("str", place["event"])))
         for key in cast("list[str | int]", place["at"]) if found is not None else ():
             found = found[key]
         return cast("str | None", found)
@@ -272,6 +332,6 @@ class _Reader:
     def _tools(self, payload: ModelCalled) -> list[JsonObject] | None:
         tools: Any = payload.get("tools")
         if isinstance(tools, dict):
-            other = self._payload(EventId(tools["call"]))
+            other = self.payload(EventId(tools["call"]))
             tools = other["tools"] if other is not None else None
         return cast("list[JsonObject] | None", tools)

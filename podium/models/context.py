@@ -86,14 +86,16 @@ class ContextWindow:
         conversation: Sequence[LLMMessage],
         *,
         tools: Iterable[JsonObject] | None = None,
+        summariser: AnsweringModel | None = None,
     ) -> tuple[Answered, list[LLMMessage]]:
         """Ask a model, with as much of a conversation as fits.
 
-        Above the soft cap, and when the provider says that the request is too long, the oldest part is summarised by
-        the same model first, as often as the provider says so and a part is left.
+        Above the soft cap, and when the provider says that the request is too long, the oldest part is summarised
+        first, as often as the provider says so and a part is left.
 
         Args:
             conversation: the last message is answered.
+            summariser: the model that writes the summaries; by default the same one.
 
         Returns:
             the answer, and the conversation to go on with: the given one, or one that begins with a summary, and
@@ -104,9 +106,10 @@ class ContextWindow:
             ModelError: a call failed. Of the kind ``context_overflow``: nothing is left to summarise.
         """
         tools = None if tools is None else tuple(tools)
+        summariser = summariser or model
         found = list(conversation)
         if size_of(self.sent(found)) > self.soft_cap_chars:
-            found = await self._compacted(model, found) or found
+            found = await self._compacted(summariser, found) or found
         while True:
             sent = self.sent(found)
             if size_of(sent) > self.hard_cap_chars:
@@ -114,11 +117,11 @@ class ContextWindow:
             try:
                 answered = await model.answer(sent, tools=tools)
             except ModelError as error:
-                if error.kind != "context_overflow" or not (shorter := await self._compacted(model, found)):
+                if error.kind != "context_overflow" or not (shorter := await self._compacted(summariser, found)):
                     raise
             else:
                 overflows = answered.finished is not None and answered.finished.reason == "context_overflow"
-                if not overflows or not (shorter := await self._compacted(model, found)):
+                if not overflows or not (shorter := await self._compacted(summariser, found)):
                     return answered, [*found, answered.message]
             found = shorter
 

@@ -37,6 +37,7 @@ class ModelCalls:
         temperature: float | None,
         max_output_tokens: int | None,
         qos: QualityOfService | None,
+        conversation: str | None,
     ) -> AsyncGenerator[LLMStreamChunk, None]:
         """Call a model as a step, or yield what it said in an earlier attempt; see `AgentContext.llm`."""
         from podium.models.codec import chunk_from_json, chunk_to_json  # noqa: PLC0415  for agents
@@ -81,12 +82,22 @@ class ModelCalls:
                     chunk = TextDelta(part) if isinstance(part, str) else chunk_from_json(part)
                     said.add(chunk)
                     if isinstance(chunk, Finished):
-                        turn.calls.record(self._hook.record, asked, "done", said.answered())
+                        turn.calls.record(self._hook.record, asked, "done", said.answered(), conversation)
                     yield chunk
         except BaseException as error:
             if not turn.over and said.answered().finished is None and not isinstance(error, ProgramChanged):
-                turn.calls.record(self._hook.record, asked, _status(error), said.answered(), error)
+                turn.calls.record(self._hook.record, asked, _status(error), said.answered(), conversation, error)
             raise
+
+    async def said(self, conversation: str | None) -> list[LLMMessage]:
+        """Return what earlier turns have said in a conversation; see `AgentModel.said`."""
+        from podium.models.codec import message_from_json  # noqa: PLC0415  for agents that call models only
+
+        turn = self._hook.turn
+        turn.check_open()
+        if conversation is None:
+            raise ContextMisuse('only a conversation with a name is read: ctx.llm(profile, conversation="main")')
+        return [message_from_json(message) for message in await turn.calls.said(conversation)]
 
 
 def _status(error: BaseException) -> Literal["failed", "left", "cancelled"]:

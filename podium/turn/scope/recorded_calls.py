@@ -107,12 +107,24 @@ class RecordedCalls:
                 env, branch_id = self._env, self._ledger.head.branch_id
                 self._known = await self._ledger.read(lambda: known_prompts(env.store, env.blobs, branch_id))
 
+    async def said(self, conversation: str) -> list[JsonObject]:
+        """Return what committed turns have said in a conversation: `podium.history.model_calls.said_before`.
+
+        Raises:
+            ChronicleError: it cannot be read.
+        """
+        from podium.history.model_calls import said_before  # noqa: PLC0415  for agents that call models only
+
+        env, branch_id = self._env, self._ledger.head.branch_id
+        return await self._ledger.read(lambda: said_before(env.store, env.blobs, branch_id, conversation))
+
     def record(
         self,
         add: Callable[[str, JsonObject, EventId], None],
         asked: Asked,
         status: Literal["done", "failed", "left", "cancelled"],
         answered: Answered,
+        conversation: str | None,
         error: BaseException | None = None,
     ) -> None:
         """Add the event of a call that has ended to a turn.
@@ -120,6 +132,7 @@ class RecordedCalls:
         Args:
             add: adds an event to the turn.
             answered: what the hook got.
+            conversation: the name of the one that it belongs to, if it has any.
             error: how a call ended that is not done.
         """
         from podium.history.prompts import digest_of  # noqa: PLC0415
@@ -140,6 +153,7 @@ class RecordedCalls:
             **({"tools": known.tools(event_id, asked.tools)} if asked.tools is not None else {}),
             **({"temperature": asked.temperature} if asked.temperature is not None else {}),
             **({"max_output_tokens": asked.max_output_tokens} if asked.max_output_tokens is not None else {}),
+            **({"conversation": conversation} if conversation is not None else {}),
             "answer": answer,
             **({"error": _error(error)} if status == "failed" and error is not None else {}),
         }

@@ -6,14 +6,16 @@ import asyncio
 import zipfile
 from pathlib import Path
 
+import assistant
 import chat
 import hello
 import pytest
 import reviewer
 
-from podium.models.scripted import ScriptedProvider
+from podium.models.scripted import ScriptedProvider, script_of_file
 from podium.testing.harness import AgentHarness
 
+EXAMPLES = Path(assistant.__file__).parent
 CODE = b"import re\n\n\ndef f():\n    # TODO: more\n    return re.compile('x')\n"
 
 
@@ -52,6 +54,20 @@ def test_chat_tells_its_model_the_conversation() -> None:
             assert (await agent.send("Who am I?")).text == "You are Ann."
             asked = [message.text for message in model.requests[-1]]
             assert asked == [chat.INSTRUCTIONS, "I am Ann", "Hello Ann!", "Who am I?"]
+
+    asyncio.run(conversation())
+
+
+def test_assistant_calls_tools_and_remembers_the_conversation() -> None:
+    async def conversation() -> None:
+        model = ScriptedProvider(script_of_file(EXAMPLES / "assistant.json"))
+        async with AgentHarness(assistant.Assistant, models={"assistant": model}) as agent:
+            assert (await agent.send("Buy milk")).text.startswith("I put it on your list.Done.")
+            assert (agent.workspace / "shopping.txt").read_text() == "milk\n"
+            await agent.kill()
+            assert (await agent.send("What is on the list?")).text.startswith("Done.")
+            asked = [message.text for message in model.requests[-1] if message.role in {"user", "tool"}]
+            assert asked == ["Buy milk", "null", "What is on the list?", '["milk"]']
 
     asyncio.run(conversation())
 

@@ -90,6 +90,7 @@ def test_the_agents_package_has_what_an_author_needs_and_podium_has_it_too() -> 
         "BaseAgent",
         "DeltaState",
         "ErrorInfo",
+        "ModelAgent",
         "Permanent",
         "Reminder",
         "Retention",
