@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import stat
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from podium.sandbox.trees import opened
 from podium.tools.builtin.secrets import PathRefused, allowed_path
 from podium.tools.declaring import declared, tool
 from podium.tools.files.shell_tool import result_of_command
@@ -32,8 +34,7 @@ def read_file(ctx: Any, path: str) -> str:
     Args:
         path: relative to the workspace.
     """
-    found = allowed_path(ctx.workspace, path, writes=False)
-    with os.fdopen(_opened(found, path, os.O_RDONLY), "rb") as file:
+    with os.fdopen(_opened(ctx.workspace, path, os.O_RDONLY), "rb") as file:
         data = file.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
         raise PathRefused(f"{path} has more than {_MAX_BYTES} bytes")
@@ -119,18 +120,32 @@ def _written(root: Path, path: str, content: str) -> str:
     data = content.encode()
     if len(data) > _MAX_BYTES:
         raise PathRefused(f"the content has more than {_MAX_BYTES} bytes")
-    found = allowed_path(root, path, writes=True)
-    found.parent.mkdir(parents=True, exist_ok=True)
-    with os.fdopen(_opened(found, path, os.O_WRONLY | os.O_CREAT), "wb") as file:
+    with os.fdopen(_opened(root, path, os.O_WRONLY | os.O_CREAT), "wb") as file:
         file.truncate()
         file.write(data)
     return f"wrote {len(data)} bytes to {path}"
 
 
-def _opened(found: Path, path: str, flags: int) -> int:
-    """Open a regular file, and nothing that would block."""
-    descriptor = os.open(found, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise PathRefused(f"{path} is no file")
-    return descriptor
+def _opened(root: Path, path: str, flags: int) -> int:
+    """Open a regular file that tools may use, and nothing that would block.
+
+    A command may put a link in the place of a directory meanwhile, so each is opened within the one before it. A file
+    with several names may have one that tools do not use.
+    """
+    writes = bool(flags & os.O_CREAT)
+    real_root = root.resolve()
+    *directories, name = allowed_path(root, path, writes=writes).relative_to(real_root).parts or (".",)
+    with ExitStack() as entered:
+        at = entered.enter_context(opened(str(real_root)))
+        for each in directories:
+            if writes:
+                with suppress(FileExistsError):
+                    os.mkdir(each, dir_fd=at)
+            at = entered.enter_context(opened(each, at))
+        descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644, dir_fd=at)
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and found.st_nlink <= 1:
+        return descriptor
+    os.close(descriptor)
+    has_names = stat.S_ISREG(found.st_mode)
+    raise PathRefused(f"{path} has more than one name (hard links)" if has_names else f"{path} is no file")

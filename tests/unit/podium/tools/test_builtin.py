@@ -13,7 +13,7 @@ from podium.agent import BaseAgent
 from podium.errors import InvalidTool
 from podium.testing import AgentHarness
 from podium.tools import ToolCall, ToolResult, ToolRouter
-from podium.tools.builtin import BUILTINS, add_builtins
+from podium.tools.builtin import BUILTINS, add_builtins, functions
 from podium.tools.builtin.secrets import PathRefused, allowed_path
 from podium.tools.files import load_tools
 
@@ -64,6 +64,46 @@ def test_symbolic_links_are_followed_before_a_path_is_judged(tmp_path: Path) -> 
     assert allowed_path(root, ".env.example", writes=False) == root / ".env.example"
     (tmp_path / "linked").symlink_to(root)
     assert allowed_path(tmp_path / "linked", str(tmp_path / "linked" / "notes.txt"), writes=False) == root / "notes.txt"
+
+
+async def test_a_link_that_takes_a_directorys_place_leads_nowhere(tmp_path: Path, monkeypatch: Any) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("secret")
+
+    def allowed_then_swapped(root: Path, path: str, *, writes: bool) -> Path:
+        found = allowed_path(root, path, writes=writes)
+        (root / "d").rename(root / "was")
+        (root / "d").symlink_to(outside)
+        return found
+
+    def before(root: Path) -> None:
+        (root / "d").mkdir()
+        (root / "d" / "file").write_text("plain")
+
+    monkeypatch.setattr(functions, "allowed_path", allowed_then_swapped)
+    for call in [
+        ("read_file", {"path": "d/file"}),
+        ("write_file", {"path": "d/file", "content": "evil"}),
+        ("write_file", {"path": "d/made/file", "content": "evil"}),
+    ]:
+        (result,), _ = await _results([call], before)
+        assert "NotADirectoryError" in (result.error or ""), result
+    assert [each.name for each in outside.iterdir()] == ["file"]
+    assert (outside / "file").read_text() == "secret"
+
+
+async def test_a_file_with_another_name_is_neither_read_nor_written() -> None:
+    def before(root: Path) -> None:
+        for name, linked in ((".env", "plain.txt"), (".bashrc", "notes.txt")):
+            (root / name).write_text("secret")
+            (root / linked).hardlink_to(root / name)
+
+    calls: list[tuple[str, dict[str, Any]]] = [("read_file", {"path": "plain.txt"})]
+    calls.append(("write_file", {"path": "notes.txt", "content": "evil"}))
+    (*refused, shown), _ = await _results([*calls, ("execute_shell_command", {"command": "cat .bashrc"})], before)
+    assert all("more than one name" in (result.error or "") for result in refused), refused
+    assert shown.message == "secret"
 
 
 async def _results(
