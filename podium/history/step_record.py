@@ -47,6 +47,7 @@ __all__ = [
     "closed",
     "digest",
     "open_pause",
+    "pause_of",
     "read_record",
     "roots_of",
     "standing",
@@ -258,10 +259,40 @@ def open_pause(body: bytes) -> PauseRecord | None:
     """Return the pause of a record that is open; ``None`` of any other record.
 
     Raises:
-        UnsupportedFormat: a newer version wrote it.
+        UnsupportedFormat: a newer version wrote it, or a host that does not keep to the format.
     """
-    pause = cast("PauseRecord | None", _checked(body).get("pause"))
+    pause = pause_of(body)
     return pause if pause is not None and "outcome" not in pause else None
+
+
+def pause_of(body: bytes) -> PauseRecord | None:
+    """Return the pause of a record, open or ended; ``None`` without one.
+
+    Raises:
+        UnsupportedFormat: as for `open_pause`.
+    """
+    found = _checked(body)
+    match found:
+        case {
+            "args_hash": str(),
+            "base_turn": int(),
+            "started_ms": int(),
+            "pause": {
+                "kind": "decide" | "promise" | "sleep" | "program",
+                "reason": str(),
+                "schema": _,
+                "expires": int() | None,
+                **more,
+            } as pause,
+        }:
+            agents = more.get("agents", [])
+            if isinstance(agents, list) and all(isinstance(each, str) for each in agents):
+                return cast("PauseRecord", pause)
+        case {"pause": dict()}:
+            pass
+        case _ if found.get("pause") is None:
+            return None
+    raise UnsupportedFormat("the record of a pause has a form that this version does not read")
 
 
 def step_of(promise: str) -> str:

@@ -6,8 +6,8 @@ the receiver's inbox drops duplicates.
 
 A message that cannot be delivered now, because its receiver's inbox is full or a limit forbids to make the receiver,
 is *held*: it stays in the outbox with all later ones to the same receiver, so that their order is kept. Other receivers
-are not delayed, nor are answers to promises (`podium.messages.promised`). Held messages are looked at again with each
-look into the outbox.
+are not delayed, nor are answers to promises (`podium.messages.promised`). A message that no inbox can take, such as one
+whose id is taken, stays alone. Held messages are looked at again with each look into the outbox.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import structlog
 
-from chronicle.errors import ChronicleError, InboxFull, Unavailable
+from chronicle.errors import ChronicleError, IdempotencyConflict, InboxFull, InvalidInput, Unavailable
 from chronicle.journal.records import NewMessage
 from podium.address import Address
 from podium.answer_message import is_answer
@@ -102,7 +102,7 @@ class Courier(Poller):
 
     def _note_held(self, done: _Delivery) -> None:
         # A look that has delivered as many as it may has not seen all messages.
-        found = {**done.answers, **done.held}
+        found = {**done.alone, **done.held}
         held = {**self.held, **found} if done.delivered >= _MAX_AT_ONCE else found
         for address, why in found.items():
             if self.held.get(address) != why:
@@ -118,8 +118,8 @@ class _Delivery:
     """The receivers of new messages, each once."""
     held: dict[Address, str] = field(default_factory=dict)
     """The receivers whose messages stay in the outbox, and why."""
-    answers: dict[Address, str] = field(default_factory=dict)
-    """The receivers for which an answer stays there, and why; others are delivered."""
+    alone: dict[Address, str] = field(default_factory=dict)
+    """The receivers for which an answer, or a message that can never be taken, stays there; others are delivered."""
     delivered: int = 0
     """Messages."""
     complete: bool = True
@@ -182,7 +182,7 @@ def _empty(
                 if not is_answer(message.message_id):
                     _admit(store, ids, message, now_ms, inbox_limit)
                 elif (why := deliver_answer(store, message, now_ms)) is not None:
-                    done.answers[receiver] = why
+                    done.alone[receiver] = why
                     continue
             except InboxFull as error:
                 done.held[receiver] = f"its inbox is full: {error}"
@@ -191,7 +191,12 @@ def _empty(
                 raise
             except ChronicleError as error:  # it must not stop the others
                 _log.warning("not_delivered", agent_id=str(receiver), message_id=message.message_id, error=str(error))
-                done.held[receiver] = str(error)
+                is_alone = is_answer(message.message_id) or isinstance(error, InvalidInput | IdempotencyConflict)
+                (done.alone if is_alone else done.held)[receiver] = str(error)
+                continue
+            except Exception as error:  # noqa: BLE001  a bug, or a forged message: others must not wait for it
+                _log.exception("delivery_failed", agent_id=str(receiver), message_id=message.message_id)
+                done.alone[receiver] = repr(error)
                 continue
             done.receivers[receiver] = None  # before the next write: if that fails, the message is in the inbox
             store.outbox_delivered(message.message_id)

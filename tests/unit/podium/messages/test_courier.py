@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from structlog.testing import capture_logs
 
+from chronicle.canonical import encode
 from chronicle.clock import ManualClock
 from chronicle.errors import InboxFull, Unavailable
-from chronicle.ids import IdSource
+from chronicle.ids import IdSource, MessageId
 from chronicle.journal.memory import MemoryJournalStore
+from chronicle.journal.records import OutboxMessage, Outcome, Settlement, StoredStep
+from chronicle.testing.journal_contract import Writer
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
+from podium.answer_message import ANSWER_PREFIX, AnswerMessage
 from podium.messages import courier as module
-from podium.messages.courier import Courier
+from podium.messages.courier import Courier, deliver_outbox
 from podium.messages.inbox import drop_message
 from podium.testing import AgentHarness
 from tests.waiting import until
@@ -159,6 +163,61 @@ async def test_a_receiver_is_told_although_its_message_could_not_be_removed_from
     assert told == [Address("echo", "0")]
     assert len(tries) == 1, "a store that fails is not asked again at once"
     assert [entry["event"] for entry in logs] == ["outbox_not_delivered"]
+
+
+async def test_a_message_that_no_inbox_can_take_holds_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither of other receivers, nor of other senders to the same one."""
+    store, ids = MemoryJournalStore(), IdSource()
+    forger = Writer.on(store, "echo/forger")
+    taken, text = forger.admit(), cast("bytes", "a str, not bytes")
+    forged = (
+        OutboxMessage(ids.message(0), "echo/0", text, 0, "echo/forger"),
+        OutboxMessage(taken, "echo/0", b"{}", 0, "echo/forger"),
+    )
+    forger.write(outbox=forged)
+    async with AgentHarness(Teller, "honest", store=store) as teller:
+        await teller.send({"to": ["echo/0", "echo/1"]})
+    told: list[Address] = []
+
+    async def arrived(address: Address) -> None:
+        told.append(address)
+
+    courier = Courier(store, ids, ManualClock(), arrived)
+    with capture_logs() as logs:
+        await courier.look()
+    assert told == [Address("echo", "0"), Address("echo", "1")]
+    assert {entry["event"] for entry in logs} >= {"delivery_failed", "not_delivered"}
+    assert [message.sender for message in store.outbox()] == ["echo/forger", "echo/forger"]
+    assert Address("echo", "0") in courier.held
+
+
+@pytest.mark.parametrize(
+    "pause",
+    [
+        {},
+        5,
+        {"kind": "promise", "agents": 5},
+        {"kind": "promise", "agents": ["echo/forger"], "reason": "", "schema": True, "expires": "soon"},
+    ],
+)
+async def test_an_answer_to_a_step_of_another_form_stays_alone(pause: Any) -> None:
+    store, ids = MemoryJournalStore(), IdSource()
+    forger = Writer.on(store, "echo/forger")
+    run = forger.admit()
+    body = encode({"format": 1, "args_hash": "", "base_turn": 0, "started_ms": 0, "pause": pause})
+    store.put_step(forger.session.session_id, StoredStep(run, 1, "promise p#1", body), None)
+    answer = AnswerMessage(run, "p", 1).to_body()
+    forger.write(
+        settled=(Settlement(run, Outcome.PAUSED),),
+        outbox=(
+            OutboxMessage(MessageId(ids.other(ANSWER_PREFIX, 0)), "echo/forger", answer, 0, "echo/forger"),
+            OutboxMessage(ids.message(0), "echo/forger", b"{}", 0, "echo/forger"),
+        ),
+    )
+    with capture_logs() as logs:
+        assert deliver_outbox(store, ids, 0) == [Address("echo", "forger")]
+    assert [entry["event"] for entry in logs] == ["not_delivered"]
+    assert len(store.outbox()) == 1
 
 
 def _inbox(store: MemoryJournalStore, name: str) -> list[str | None]:
