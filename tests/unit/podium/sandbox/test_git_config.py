@@ -83,8 +83,18 @@ PIECES = [
 """Of what git's parser and others read differently."""
 
 
+ANYTHING = st.lists(st.sampled_from(PIECES) | st.characters(codec="utf-8"), max_size=5).map("".join)
+ENTRIES = st.builds(
+    '[{} "{}"]\n\t{} = {}\n'.format,
+    st.sampled_from(["core", "remote", "branch"]),
+    ANYTHING,
+    st.sampled_from(["bare", "url", "merge", "hooksPath", "uploadpack"]),
+    ANYTHING,
+)
+
+
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.sampled_from(PIECES) | st.characters(codec="utf-8"), max_size=40).map("".join))
+@given(st.lists(ENTRIES | ANYTHING, max_size=6).map("".join))
 def test_git_reads_kept_keys_only_whatever_the_text(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     listed = listed_by_git(tmp_path_factory.getbasetemp(), harmless(text))
     for entry in filter(None, listed.split("\0")):
