@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import unquote
 
 from podium.errors import DecisionInvalid
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from jsonschema_rs import ValidationError, Validator
 
-    from chronicle.canonical import Json
+    from chronicle.canonical import Json, JsonObject
 
 __all__ = ["NO_DEFAULT", "check_answer", "check_schema"]
 
@@ -20,10 +21,18 @@ NO_DEFAULT: Final[Any] = object()
 """In place of an answer that is used if nobody answers, where none was given."""
 
 _MAX_ERRORS: Final = 20
+_MAX_PARTS: Final = 10_000
+"""Parts of a schema against which one value is checked, counted each time that a reference leads to it."""
+_MAX_NESTED: Final = 100
+"""Parts in one another for one value: also the end of references that go round."""
+_OF_LISTS: Final = ("allOf", "anyOf", "oneOf")
+_OF_ONE: Final = ("not", "if", "then", "else")
 
 
 def check_schema(schema: Json) -> None:
     """Check that a schema can be used: it is one of draft 2020-12, and refers to nothing outside of itself.
+
+    References are pointers from its root, ``#/$defs/name``, and one value is checked against 10,000 parts at most.
 
     Raises:
         DecisionInvalid: it cannot.
@@ -46,6 +55,7 @@ def check_answer(schema: Json, answer: Json) -> None:
 def _validator(schema: Json) -> Validator:
     from jsonschema_rs import Draft202012Validator, RegexOptions, ValidationError  # noqa: PLC0415  for pauses only
 
+    _check_size(schema)
     try:
         # Patterns are matched in linear time: anybody who may decide sends the text.
         return Draft202012Validator(
@@ -54,6 +64,57 @@ def _validator(schema: Json) -> Validator:
     except (ValidationError, ValueError) as error:
         text = _text(error) if isinstance(error, ValidationError) else str(error)
         raise DecisionInvalid(f"the schema of a decision cannot be used: {text}") from error
+
+
+def _check_size(schema: Json) -> None:
+    """Refuse a schema whose references multiply: 60 small parts could keep the thread for years."""
+    counts: dict[int, int] = {}
+    left = [schema]
+    while left:
+        part = left.pop()
+        if isinstance(part, dict):
+            if isinstance(part.get("$dynamicRef"), str) or (part is not schema and isinstance(part.get("$id"), str)):
+                raise DecisionInvalid("the schema of a decision refers by pointers from its root only")
+            _count(schema, part, counts, 0)
+            left.extend(part.values())
+        elif isinstance(part, list):
+            left.extend(part)
+
+
+def _count(root: Json, part: Json, counts: dict[int, int], depth: int) -> int:
+    """Return against how many parts a value is checked that is checked against this one."""
+    if not isinstance(part, dict):
+        return 1
+    if id(part) in counts:
+        return counts[id(part)]
+    if depth > _MAX_NESTED:
+        raise DecisionInvalid(f"the schema of a decision goes round, or more than {_MAX_NESTED} parts deep")
+    within: list[Json] = [part[key] for key in _OF_ONE if key in part]
+    within += [each for key in _OF_LISTS if isinstance(arms := part.get(key), list) for each in arms]
+    if isinstance(dependent := part.get("dependentSchemas"), dict):
+        within += dependent.values()
+    if isinstance(reference := part.get("$ref"), str):
+        within.append(_referred(root, reference))
+    count = 1 + sum(_count(root, each, counts, depth + 1) for each in within)
+    if "unevaluatedItems" in part or "unevaluatedProperties" in part:  # these look at all the others again
+        count *= 2
+    if count > _MAX_PARTS:
+        raise DecisionInvalid(f"the schema of a decision checks one value against more than {_MAX_PARTS:,} parts")
+    counts[id(part)] = count
+    return count
+
+
+def _referred(root: Json, reference: str) -> Json:
+    if reference != "#" and not reference.startswith("#/"):
+        raise DecisionInvalid(f"the schema of a decision refers by pointers from its root, not to {reference[:200]}")
+    found = root
+    for name in unquote(reference[1:]).split("/")[1:]:
+        key = name.replace("~1", "/").replace("~0", "~")
+        try:
+            found = found[int(key)] if isinstance(found, list) else cast("JsonObject", found)[key]
+        except (LookupError, TypeError, ValueError):
+            raise DecisionInvalid(f"the schema of a decision refers to {reference[:200]}, which is not there") from None
+    return found
 
 
 def _of_one_arm(error: ValidationError) -> Sequence[ValidationError]:
