@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
 
-__all__ = ["ToolResult", "failed"]
+__all__ = ["ToolResult", "encodable", "failed"]
 
 _MAX_ERROR_TEXT = 4000
 """Characters of an error that the model gets."""
@@ -44,5 +44,11 @@ def failed(text: str, data: JsonObject) -> ToolResult:
     Args:
         text: for the model.
     """
+    text = encodable(text)
     short = text if len(text) <= _MAX_ERROR_TEXT else f"{text[:_MAX_ERROR_TEXT]}… ({len(text)} characters)"
     return ToolResult(False, needsFollowup=True, message=f"Error: {short}", error=short, data=data)
+
+
+def encodable(text: str) -> str:
+    """Return a text with an escape in place of each lone surrogate, which UTF-8 does not have."""
+    return text.encode("utf-8", "backslashreplace").decode()

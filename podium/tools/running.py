@@ -19,6 +19,7 @@ from chronicle.canonical import encode
 from podium.errors import Permanent, ProgramChanged, StepsOutdated
 from podium.state import InvalidValue, OutsideTurn
 from podium.state.plain_json import plain_json
+from podium.tools.result import encodable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -150,7 +151,7 @@ def _is_cancelled() -> bool:
 def _told(tool: Tool, error: BaseException) -> str:
     """Return an error as the model gets it."""
     if isinstance(error, _Unusable):
-        return str(error)
+        return encodable(str(error))
     if isinstance(error, OutsideTurn) and tool.is_read:
         return f"tool {tool.name!r} has the mode read, and changes the state; declare it with mode='write'"
     try:
@@ -158,7 +159,7 @@ def _told(tool: Tool, error: BaseException) -> str:
     except Exception:  # noqa: BLE001  of any code
         text = ""
     kind = type(error).__name__
-    return f"{kind}: {text}" if text else kind
+    return encodable(f"{kind}: {text}" if text else kind)
 
 
 def _since_ms(began_s: float) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from podium.events import TOOL_RESULT
 from podium.state.guard import Permit, use_permit
+from podium.tools.result import encodable
 from podium.tools.results import with_artifact
 from podium.turn.scope.steps import part_of_hook
 from podium.turn.steps.calling import StepCall
@@ -43,7 +44,7 @@ class ToolCalls:
 
     async def begin(self, call: ToolCall) -> None:
         """See `ToolHost`."""
-        await self.replies.publish(start_frame(call.id, call.name, call.arguments))
+        await self.replies.publish(start_frame(call.id, encodable(call.name), _copied(call.arguments)))
 
     async def update(self, call: ToolCall, partial: Json) -> None:
         """See `ToolHost`."""
@@ -75,14 +76,23 @@ class ToolCalls:
         """See `ToolHost`: it is in the transcript from here on."""
         payload: JsonObject = {
             "call_id": call.id,
-            "name": call.name,
-            "arguments": call.arguments,
+            "name": encodable(call.name),
+            "arguments": _copied(call.arguments),
             "success": result.success,
             "output": result.message,
         }
         if "value" in result.data and result.data["value"] != result.message:
-            payload["value"] = result.data["value"]
+            payload["value"] = _copied(result.data["value"])
         if "durationMs" in result.data:
             payload["duration_ms"] = result.data["durationMs"]
         self.hook.record(TOOL_RESULT, payload)
         await self.replies.publish(end_frame(payload))
+
+
+def _copied(value: Json) -> Json:
+    """Return a value as it is now, whatever the agent makes of it later, with text that can be encoded."""
+    if isinstance(value, dict):
+        return {encodable(key): _copied(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_copied(each) for each in value]
+    return encodable(value) if isinstance(value, str) else value

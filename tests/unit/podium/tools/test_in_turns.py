@@ -244,3 +244,44 @@ async def test_a_late_subscriber_gets_the_latest_update_of_a_running_call() -> N
     assert [frame.get("partial_result") for frame in backlog.frames()] == [None, None, 999, -999]
     backlog.add(end_frame({"call_id": "a", "name": "look", "output": "x", "success": True}))
     assert [frame.get("partial_result") for frame in backlog.frames()] == [None, None, -999, None]
+
+
+async def test_a_call_is_recorded_as_it_was_when_it_ended() -> None:
+    router = ToolRouter()
+
+    @tool(router=router)
+    async def look() -> dict[str, list[int]]:
+        return {"found": [1]}
+
+    class Changing(BaseAgent):
+        async def on_message(self, ctx: Any, message: Any) -> None:
+            call = ToolCall("c", "look", {})
+            result: Any = await ctx.tools(router).dispatch(call)
+            result.data["value"]["found"].append(2)
+            call.arguments["later"] = True
+
+    async with AgentHarness(Changing) as agent:
+        start, end = _tool_frames((await agent.send("go")).frames)
+        assert (start["args"], end["result"]) == ({}, {"found": [1]})
+        ((_, payload),) = agent.events(TOOL_RESULT)
+        assert (payload["arguments"], payload["value"]) == ({}, {"found": [1]})
+
+
+async def test_text_with_half_of_a_surrogate_pair_loses_no_call() -> None:
+    router, done = ToolRouter(), list[str]()
+
+    @tool(router=router)
+    async def fails() -> None:
+        done.append("it took effect")
+        raise ValueError("no \ud800")
+
+    calls = ToolCall("a", "fails"), ToolCall("b", "\ud800"), ToolCall("c", "fails", {"\ud800": ["\ud800"]})
+    async with AgentHarness(_agent(router, *calls)) as agent:
+        answer = await agent.send("go")
+        assert answer.ok
+        assert done == ["it took effect"]
+        first, second, third = (payload for _, payload in agent.events(TOOL_RESULT))
+        assert first["output"] == "Error: ValueError: no \\ud800"
+        assert second["name"] == "\\ud800"
+        assert third["arguments"] == {"\\ud800": ["\\ud800"]}
+        assert "\ud800" not in str(answer.frames)
