@@ -6,6 +6,7 @@ import os
 import re
 import stat
 from contextlib import ExitStack, suppress
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 from podium.sandbox.trees import opened
@@ -14,7 +15,7 @@ from podium.tools.declaring import declared, tool
 from podium.tools.files.shell_tool import result_of_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from chronicle.canonical import Json
@@ -25,6 +26,10 @@ __all__ = ["BUILTINS", "add_builtins"]
 _MAX_BYTES: Final = 4 * 1024 * 1024
 """Of a file that is read or written."""
 _KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+
+
+class AgentRefused(Exception):
+    """A tool may not ask an agent."""
 
 
 @tool(mode="read")
@@ -75,41 +80,52 @@ async def execute_shell_command(ctx: Any, command: str) -> Json:
     return result_of_command(await ctx.run(["/bin/sh", "-c", command]))
 
 
-@tool(mode="external", steps=True)
-async def spawn_sub_agent(ctx: Any, agent: str, task: str) -> Json:
-    """Gives a task to another agent, and waits for its answer.
+BUILTINS: Final[tuple[Callable[..., Any], ...]] = (read_file, write_file, write_memory, execute_shell_command)
+"""The functions, by whose names a router has them; `sub_agents` makes another one."""
+
+
+def sub_agents(agents: Sequence[str]) -> Callable[..., Any]:
+    """Return the tool that asks other agents.
 
     Args:
-        agent: its address, TYPE/KEY; a new key makes a new agent.
-        task: what it is to do.
+        agents: patterns of the addresses that it may ask, such as ``researcher/*``.
     """
-    answer = await ctx.ask(agent, {"text": task})
-    return answer.text if answer.data is None else {"text": answer.text, "data": answer.data}
+
+    @tool(mode="external", steps=True)
+    async def spawn_sub_agent(ctx: Any, agent: str, task: str) -> Json:
+        """Gives a task to another agent, and waits for its answer.
+
+        Args:
+            agent: its address, TYPE/KEY; a new key makes a new agent.
+            task: what it is to do.
+        """
+        if not any(fnmatchcase(agent, pattern) for pattern in agents):
+            raise AgentRefused(f"{agent} is none of the agents that this tool may ask: {', '.join(agents)}")
+        answer = await ctx.ask(agent, {"text": task})
+        return answer.text if answer.data is None else {"text": answer.text, "data": answer.data}
+
+    return spawn_sub_agent
 
 
-BUILTINS: Final[tuple[Callable[..., Any], ...]] = (
-    read_file,
-    write_file,
-    write_memory,
-    execute_shell_command,
-    spawn_sub_agent,
-)
-"""The functions, by whose names a router has them."""
-
-
-def add_builtins(router: ToolRouter, *names: str) -> None:
+def add_builtins(router: ToolRouter, *names: str, agents: Sequence[str] = ()) -> None:
     """Add built-in tools to a router.
 
     Args:
         names: of those that are added; by default all.
+        agents: patterns of the addresses that ``spawn_sub_agent`` may ask, such as ``researcher/*``. Without one there
+            is no such tool.
 
     Raises:
-        ValueError: there is no built-in tool of that name.
+        ValueError: there is no built-in tool of that name, or ``agents`` is one text.
         InvalidTool: the router has a tool of that name already; the message has both places.
     """
-    known = {function.__name__: function for function in BUILTINS}
+    if isinstance(agents, str):  # whose characters would be patterns
+        raise ValueError(f"agents is a list of patterns: give ({agents!r},)")  # noqa: TRY004
+    functions = (*BUILTINS, sub_agents(agents)) if agents else BUILTINS
+    known = {function.__name__: function for function in functions}
     if unknown := set(names) - known.keys():
-        raise ValueError(f"there is no built-in tool {min(unknown)!r}; they are {', '.join(known)}")
+        needs = "; spawn_sub_agent needs agents=(…)" if "spawn_sub_agent" in unknown else ""
+        raise ValueError(f"there is no built-in tool {min(unknown)!r}; they are {', '.join(known)}{needs}")
     for name in names or known:
         made = declared(known[name])
         assert made is not None, "it is decorated"

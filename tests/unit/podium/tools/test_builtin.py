@@ -162,7 +162,7 @@ async def test_a_task_is_given_to_another_agent_once() -> None:
             await ctx.send_message(f"did {message['text']}")
 
     router, results = ToolRouter(), list[ToolResult]()
-    add_builtins(router, "spawn_sub_agent")
+    add_builtins(router, "spawn_sub_agent", agents=("helper/*",))
 
     class Asking(BaseAgent):
         async def on_message(self, ctx: Any, message: Any) -> None:
@@ -181,6 +181,31 @@ async def test_a_task_is_given_to_another_agent_once() -> None:
             await asyncio.sleep(0)
     assert handled == ["tea"]
     assert [result.message for result in results] == ["did tea", "did tea"]
+
+
+async def test_an_agent_that_is_not_listed_gets_no_task() -> None:
+    router, results = ToolRouter(), list[ToolResult]()
+    add_builtins(router, agents=("helper/*", "other/one"))
+
+    class Asking(BaseAgent):
+        async def on_message(self, ctx: Any, message: Any) -> None:
+            for agent in ("admin/helper/h", "other/two", "asking/test"):
+                call = ToolCall(agent, "spawn_sub_agent", {"agent": agent, "task": "tea"})
+                results.append(await ctx.tools(router).dispatch(call))
+
+    async with AgentHarness(Asking) as agent:
+        assert (await agent.send("go")).ok
+    assert ["may ask: helper/*, other/one" in (result.error or "") for result in results] == [True] * 3
+
+
+def test_other_agents_are_asked_only_if_they_are_listed() -> None:
+    router = ToolRouter()
+    add_builtins(router)
+    assert "spawn_sub_agent" not in router.tools
+    with pytest.raises(ValueError, match="spawn_sub_agent needs agents"):
+        add_builtins(ToolRouter(), "spawn_sub_agent")
+    with pytest.raises(ValueError, match="is a list of patterns"):
+        add_builtins(ToolRouter(), agents="helper/*")
 
 
 def test_s2_49_a_tool_of_a_file_cannot_take_the_name_of_a_built_in_one(tmp_path: Path) -> None:
