@@ -95,12 +95,12 @@ class Replies:
             turn.yield_s = asyncio.get_running_loop().time() + YIELD_INTERVAL_S
 
     def so_far(self) -> Sequence[Draft]:
-        """Return the events of a cancelled turn: message, calls of models and replies, unfinished ones last."""
+        """Return the events of a cancelled turn: message, replies, unfinished ones last, and all calls of models."""
         recorded = [
             draft
             for draft in self._turn.drafts
-            if draft.type in {USER_MESSAGE, MODEL_CALLED, ASSISTANT_MESSAGE}
-            and draft.correlation_id == self._hook.message_id
+            if draft.type == MODEL_CALLED  # those of `on_steer`, too: later calls name them
+            or (draft.type in {USER_MESSAGE, ASSISTANT_MESSAGE} and draft.correlation_id == self._hook.message_id)
         ]
         unfinished = [reply for reply in self._own() if not reply.finished and reply.text]
         partial = [self._hook.draft(ASSISTANT_MESSAGE, {**reply.record, "partial": True}) for reply in unfinished]

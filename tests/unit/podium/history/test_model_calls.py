@@ -438,3 +438,37 @@ async def test_the_calls_of_a_cancelled_turn_are_in_the_record(policy: BusyPolic
             LLMMessage("user", "before it waits")
         ]
         assert found.event.turn == 0
+
+
+async def test_a_call_of_a_message_that_steered_a_cancelled_turn_is_in_the_record() -> None:
+    class Steered(BaseAgent):
+        waits: ClassVar[asyncio.Event]
+        steered: ClassVar[asyncio.Event]
+        called: ClassVar[asyncio.Event]
+
+        async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+            if message["text"] == "wait":
+                self.waits.set()
+                await self.steered.wait()
+            await ctx.llm("fast").answer([LLMMessage("system", INSTRUCTIONS), LLMMessage("user", message["text"])])
+            if message["text"] == "wait":
+                self.called.set()
+                await asyncio.Event().wait()
+
+        async def on_steer(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+            await ctx.llm("fast").answer([LLMMessage("system", INSTRUCTIONS), LLMMessage("user", "steered")])
+            self.steered.set()
+
+    Steered.waits, Steered.steered, Steered.called = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    async with AgentHarness(Steered, models={"fast": Model()}) as agent, asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(agent.send("wait"), name="first")
+        async with asyncio.timeout(60):
+            await Steered.waits.wait()
+            second = tasks.create_task(agent.send("aside", when_busy=BusyPolicy.STEER), name="second")
+            await Steered.called.wait()
+            assert (await agent.send("now", when_busy=BusyPolicy.INTERRUPT)).ok
+        assert not (await first).ok
+        assert (await second).ok
+        for found, call in zip(recorded(agent, 0), agent.models.calls[:2], strict=True):
+            assert_same(found, call)
+        assert_same(recorded(agent)[-1], agent.models.calls[-1])
