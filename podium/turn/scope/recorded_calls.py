@@ -6,6 +6,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
+import structlog
+
+from chronicle.errors import Corrupt, NotFound
 from podium.events import MODEL_CALLED, TRANSCRIPT_EVENTS
 from podium.models.errors import ModelError
 from podium.state.plain_json import plain_json
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from podium.turn.ports import Environment
 
 __all__ = ["Asked", "RecordedCalls", "name_texts"]
+
+_log = structlog.stdlib.get_logger("podium.turn.scope.recorded_calls")
 
 _SHORTEST: Final = 16
 """Characters of a text that is named by its place: shorter ones cost less than their places."""
@@ -95,17 +100,22 @@ class RecordedCalls:
         return Asked(profile, found, hints, plain_tools, temperature, max_output_tokens)
 
     async def open(self) -> None:
-        """Make ready to record a call; before it is made.
+        """Make ready to record a call; before it is made. If an earlier call is damaged, it is recorded whole.
 
         Raises:
-            ChronicleError: what earlier calls were sent cannot be read.
+            Unavailable: a store could not be reached.
         """
         from podium.history.model_calls import known_prompts  # noqa: PLC0415  for agents that call models only
+        from podium.history.prompts import KnownPrompts  # noqa: PLC0415
 
         async with self._reading:
             if self._known is None:
                 env, branch_id = self._env, self._ledger.head.branch_id
-                self._known = await self._ledger.read(lambda: known_prompts(env.store, env.blobs, branch_id))
+                try:
+                    self._known = await self._ledger.read(lambda: known_prompts(env.store, env.blobs, branch_id))
+                except (Corrupt, NotFound) as error:
+                    _log.warning("recorded_calls_damaged", branch_id=branch_id, error=str(error))
+                    self._known = KnownPrompts()
 
     async def said(self, conversation: str) -> list[JsonObject]:
         """Return what committed turns have said in a conversation: `podium.history.model_calls.said_before`.

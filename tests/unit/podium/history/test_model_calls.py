@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from chronicle.blobs.gc.collector import GcRules, collect
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.blobs.packs.pack_store import PackBlobStore
+from chronicle.errors import BlobMissing
 from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from podium.address import Address
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
     from pathlib import Path
 
+    from chronicle.ids import BlobId
     from chronicle.journal.port import JournalStore
     from podium.models import LLMStreamChunk
     from podium.turn.ports import ModelCall
@@ -472,3 +474,26 @@ async def test_a_call_of_a_message_that_steered_a_cancelled_turn_is_in_the_recor
         for found, call in zip(recorded(agent, 0), agent.models.calls[:2], strict=True):
             assert_same(found, call)
         assert_same(recorded(agent)[-1], agent.models.calls[-1])
+
+
+async def test_a_damaged_call_does_not_stop_the_next_ones(caplog: pytest.LogCaptureFixture) -> None:
+    class Loses(MemoryBlobStore):
+        lost: BlobId | None = None
+
+        def get(self, blob_id: BlobId) -> bytes:
+            if blob_id == self.lost:
+                raise BlobMissing(f"blob {blob_id} is not in the store")
+            return super().get(blob_id)
+
+    blobs = Loses()
+    async with AgentHarness(Large, blobs=blobs, models={"fast": Model()}) as agent:
+        assert (await agent.send({"numbers": [0]})).ok
+        ((called, _),) = agent.events("model.called")
+        blobs.lost = called.payload_ref
+        assert blobs.lost is not None
+        for numbers in ([0, 1], [0, 1, 2]):
+            await agent.sleep()  # and the next activation reads the calls again
+            assert (await agent.send({"numbers": numbers})).ok
+            (found,) = recorded(agent)
+            assert_same(found, agent.models.calls[-1])
+    assert "recorded_calls_damaged" in caplog.text
