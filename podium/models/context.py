@@ -91,7 +91,8 @@ class ContextWindow:
         """Ask a model, with as much of a conversation as fits.
 
         Above the soft cap, and when the provider says that the request is too long, the oldest part is summarised
-        first, as often as the provider says so and a part is left.
+        first. That is repeated above the hard cap, and as often as the provider says so, while a part
+        is left and the conversation becomes shorter.
 
         Args:
             conversation: the last message is answered.
@@ -103,25 +104,29 @@ class ContextWindow:
 
         Raises:
             ContextTooLarge: it is above the hard cap, and nothing is left to summarise.
-            ModelError: a call failed. Of the kind ``context_overflow``: nothing is left to summarise.
+            ModelError: a call failed, or a summary is empty or was cut; the conversation stays as it is. Of the kind
+                ``context_overflow``: nothing is left to summarise, or the oldest part is too long itself.
         """
         tools = None if tools is None else tuple(tools)
         summariser = summariser or model
         found = list(conversation)
         if size_of(self.sent(found)) > self.soft_cap_chars:
-            found = await self._compacted(summariser, found) or found
+            found = await self._compacted(summariser, found, tools) or found
         while True:
             sent = self.sent(found)
             if size_of(sent) > self.hard_cap_chars:
-                raise ContextTooLarge(size_of(sent), self.hard_cap_chars, self.min_tail_turns)
+                if not (shorter := await self._compacted(model, found, tools)):
+                    raise ContextTooLarge(size_of(sent), self.hard_cap_chars, self.min_tail_turns)
+                found = shorter
+                continue
             try:
                 answered = await model.answer(sent, tools=tools)
             except ModelError as error:
-                if error.kind != "context_overflow" or not (shorter := await self._compacted(summariser, found)):
+                if error.kind != "context_overflow" or not (shorter := await self._compacted(summariser, found, tools)):
                     raise
             else:
                 overflows = answered.finished is not None and answered.finished.reason == "context_overflow"
-                if not overflows or not (shorter := await self._compacted(summariser, found)):
+                if not overflows or not (shorter := await self._compacted(summariser, found, tools)):
                     return answered, [*found, answered.message]
             found = shorter
 
@@ -130,7 +135,7 @@ class ContextWindow:
 
         It is behind the instructions, and ends before the last turns. Where observations in it are masked, it ends with
         the first turns that have all of those. A call of a tool and its result are never divided, as a part consists of
-        whole turns. The part is empty if there is none.
+        whole turns. The part is empty if there is none, or only a summary.
         """
         begin = next((index for index, each in enumerate(conversation) if each.role != "system"), len(conversation))
         turns = [index for index, each in enumerate(conversation) if each.role == "user" and index >= begin]
@@ -139,18 +144,33 @@ class ContextWindow:
         tail = turns[-self.min_tail_turns]
         masked = [index for index, each in enumerate(self.sent(conversation)) if each.note and each.role == "tool"]
         last = max((index for index in masked if index < tail), default=tail)
-        return begin, min((index for index in turns if last < index <= tail), default=tail)
+        end = min((index for index in turns if last < index <= tail), default=tail)
+        is_summary = end == begin + 1 and conversation[begin].note is not None
+        return begin, begin if is_summary else end
 
-    async def _compacted(self, model: AnsweringModel, conversation: Sequence[LLMMessage]) -> list[LLMMessage]:
-        """Return the conversation with a summary of its oldest part; empty if there is no such part."""
+    async def _compacted(
+        self, model: AnsweringModel, conversation: Sequence[LLMMessage], tools: Sequence[JsonObject] | None
+    ) -> list[LLMMessage]:
+        """Return the conversation with a summary of its oldest part; empty without such a part, or if it is no shorter.
+
+        Raises:
+            ModelError: the call failed, or its answer is no whole summary.
+        """
         begin, end = self.oldest_part(conversation)
         if begin == end:
             return []
         asked = [*self.sent(conversation)[:end], LLMMessage("user", SUMMARISE)]
-        answered = await model.answer(asked)
+        answered = await model.answer(asked, tools=tools)
+        reason = answered.finished.reason if answered.finished is not None else "cut short"
+        if reason != "stop" or not answered.message.text.strip():
+            raise ModelError(
+                f"the model gave no whole summary: its answer has {len(answered.message.text)} characters ({reason})",
+                "context_overflow" if reason == "context_overflow" else "protocol",
+            )
         note = f"a summary of {end - begin} messages, {size_of(conversation[begin:end])} characters"
         summary = LLMMessage("user", f"What happened before, in your own words:\n\n{answered.message.text}", note=note)
-        return [*conversation[:begin], summary, *conversation[end:]]
+        shorter = [*conversation[:begin], summary, *conversation[end:]]
+        return shorter if size_of(shorter) < size_of(conversation) else []
 
     def _masked(self, message: LLMMessage) -> LLMMessage:
         size = size_of([message])

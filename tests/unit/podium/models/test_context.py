@@ -148,6 +148,61 @@ async def test_an_overflow_with_nothing_to_summarise_is_raised() -> None:
     assert len(model.asked) == 1
 
 
+async def test_summaries_end_when_nothing_but_a_summary_is_left() -> None:
+    model = Model(*[ModelError("too long", "context_overflow")] * 20)
+    with pytest.raises(ModelError, match="too long"):
+        await ContextWindow(min_tail_turns=4).answer(model, conversation(7))
+    assert len(model.asked) == 3  # as it is, the summary, with the summary
+
+
+async def test_a_tail_above_the_soft_cap_has_no_summary_summarised() -> None:
+    model, window = Model(), ContextWindow(soft_cap_chars=1_000, hard_cap_chars=9_000, min_tail_turns=2)
+    said = [*conversation(3, size=700), LLMMessage("user", "now")]
+    for _ in range(5):
+        _, said = await window.answer(model, said)
+    assert sum(1 for asked in model.asked if asked[-1].text.startswith("Summarise")) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "kind"),
+    [("  ", "stop", "protocol"), ("half a", "length", "protocol"), ("", "context_overflow", "context_overflow")],
+)
+async def test_no_conversation_is_replaced_by_half_a_summary(text: str, reason: Any, kind: str) -> None:
+    class Cut(Model):
+        async def answer(self, messages: Sequence[LLMMessage], *, tools: Iterable[Any] | None = None) -> Answered:
+            return Answered(LLMMessage("assistant", text), finished=Finished(reason, "m"))
+
+    window = ContextWindow(soft_cap_chars=500, hard_cap_chars=9_000, min_tail_turns=1)
+    with pytest.raises(ModelError, match="no whole summary") as raised:
+        await window.answer(Cut(), conversation(6))
+    assert raised.value.kind == kind
+
+
+async def test_above_the_hard_cap_summaries_go_on_while_a_part_is_left() -> None:
+    model = Model()
+    window = ContextWindow(2, soft_cap_chars=5_000, hard_cap_chars=8_000, min_tail_turns=2)
+    plain = [LLMMessage("user", f"{number} ".ljust(1_000, "z")) for number in range(12)]
+    said = [*conversation(1, calls=4), *plain]
+    _, after = await window.answer(model, said)  # the first summary is of the turn with the masked observations
+    assert [asked[-1].text[:9] for asked in model.asked] == ["Summarise", "Summarise", plain[-1].text[:9]]
+    assert len(after) == 5
+    assert after[2:4] == plain[-2:]
+
+
+async def test_the_tools_of_a_conversation_go_with_its_summary() -> None:
+    class Tools(Model):
+        tools: list[Any] = []
+
+        async def answer(self, messages: Sequence[LLMMessage], *, tools: Iterable[Any] | None = None) -> Answered:
+            self.tools.append(tools)
+            return await super().answer(messages, tools=tools)
+
+    model = Tools()
+    window = ContextWindow(soft_cap_chars=500, hard_cap_chars=9_000, min_tail_turns=1)
+    await window.answer(model, conversation(6), tools=[{"name": "look"}])
+    assert model.tools == [({"name": "look"},)] * 2
+
+
 # S2.53
 async def test_above_the_hard_cap_the_numbers_are_told_and_no_model_is_asked() -> None:
     model, window = Model(), ContextWindow(soft_cap_chars=500, hard_cap_chars=1_000, min_tail_turns=2)
