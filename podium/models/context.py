@@ -91,8 +91,8 @@ class ContextWindow:
         """Ask a model, with as much of a conversation as fits.
 
         Above the soft cap, and when the provider says that the request is too long, the oldest part is summarised
-        first. That is repeated above the hard cap, and as often as the provider says so, while a part
-        is left and the conversation becomes shorter.
+        first. That is repeated above the hard cap, and as often as the provider says so, while a part is left and the
+        conversation becomes shorter.
 
         Args:
             conversation: the last message is answered.
@@ -115,7 +115,7 @@ class ContextWindow:
         while True:
             sent = self.sent(found)
             if size_of(sent) > self.hard_cap_chars:
-                if not (shorter := await self._compacted(model, found, tools)):
+                if not (shorter := await self._compacted(summariser, found, tools)):
                     raise ContextTooLarge(size_of(sent), self.hard_cap_chars, self.min_tail_turns)
                 found = shorter
                 continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from copy import deepcopy
 from typing import TYPE_CHECKING, Literal, cast
 
 from podium.errors import ContextMisuse, PodiumError, ProgramChanged
@@ -79,11 +80,12 @@ class ModelCalls:
         try:
             async with aclosing(turn.steps.stream(step, self._hook.step_prefix)) as recorded:
                 async for part in recorded:
-                    chunk = TextDelta(part) if isinstance(part, str) else chunk_from_json(part)
+                    chunk = TextDelta(part) if isinstance(part, str) else chunk_from_json(deepcopy(part))
                     said.add(chunk)
                     if isinstance(chunk, Finished):
                         turn.calls.record(self._hook.record, asked, "done", said.answered(), conversation)
-                    yield chunk
+                    # The agent may change what it gets; the step and the answer keep theirs.
+                    yield chunk if isinstance(part, str) else chunk_from_json(deepcopy(part))
         except BaseException as error:
             if not turn.over and said.answered().finished is None and not isinstance(error, ProgramChanged):
                 turn.calls.record(self._hook.record, asked, _status(error), said.answered(), conversation, error)

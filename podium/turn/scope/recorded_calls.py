@@ -91,7 +91,7 @@ class RecordedCalls:
                 value = cast("JsonObject", plain_json(message_to_json(message)))
                 value.pop("cache", None)
                 digest = digest_of(value)
-            if isinstance(message.content, str) and not message.tool_calls:
+            if isinstance(message.content, str) and message.tool_calls == ():  # no list, which may change
                 digests[id(message)] = (message, digest, value)
             found.append((digest, value))
         self._digests = digests

@@ -497,3 +497,32 @@ async def test_a_damaged_call_does_not_stop_the_next_ones(caplog: pytest.LogCapt
             (found,) = recorded(agent)
             assert_same(found, agent.models.calls[-1])
     assert "recorded_calls_damaged" in caplog.text
+
+
+async def test_what_an_agent_changes_after_a_call_is_not_changed_in_the_record() -> None:
+    class Changes(BaseAgent):
+        attempts = 0
+
+        async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+            Changes.attempts += 1
+            async with aclosing(ctx.llm("tools").stream([LLMMessage("user", "read it")])) as chunks:
+                async for chunk in chunks:
+                    if isinstance(chunk, ToolCallDone):
+                        assert chunk.call.arguments.pop("path") == "a.txt"  # in each attempt
+            if Changes.attempts == 1:
+                raise ConnectionError("after the call")
+            calls: list[ToolCall] = []
+            said = LLMMessage("assistant", "I look.", calls)
+            await ctx.llm("fast").answer([said])
+            calls.append(ToolCall("call_2", "read", {}))
+            await ctx.llm("fast").answer([said])
+
+    tools = Model(ToolCallDone(ToolCall("call_1", "read", {"path": "a.txt"})), Finished("tool_calls", "m"))
+    async with AgentHarness(Changes, models={"tools": tools, "fast": Model()}) as agent:
+        assert (await agent.send("go")).ok
+        assert (Changes.attempts, tools.asked) == (2, 1)
+        first, _, grown = recorded(agent)
+        answer: Any = first.payload["answer"]["message"]
+        assert answer["tool_calls"][0]["arguments"] == {"path": "a.txt"}
+        assert grown.messages[0] is not None
+        assert len(message_from_json(grown.messages[0]).tool_calls) == 1
