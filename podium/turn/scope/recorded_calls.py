@@ -192,9 +192,10 @@ def _untyped(chunk: JsonObject) -> JsonObject:
 def _error(error: BaseException) -> JsonObject:
     from podium.models.codec import error_to_json  # noqa: PLC0415
 
+    text = str(error).encode("utf-8", "backslashreplace").decode()
     if isinstance(error, ModelError):
-        return error_to_json(error)
-    return {"message": str(error).encode("utf-8", "backslashreplace").decode(), "type": type(error).__qualname__}
+        return error_to_json(error) | {"message": text}
+    return {"message": text, "type": type(error).__qualname__}
 
 
 def name_texts(drafts: Sequence[Draft]) -> None:

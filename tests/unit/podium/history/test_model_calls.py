@@ -526,3 +526,15 @@ async def test_what_an_agent_changes_after_a_call_is_not_changed_in_the_record()
         assert answer["tool_calls"][0]["arguments"] == {"path": "a.txt"}
         assert grown.messages[0] is not None
         assert len(message_from_json(grown.messages[0]).tool_calls) == 1
+
+
+async def test_an_error_that_is_no_unicode_is_recorded_escaped() -> None:
+    class Tries(BaseAgent):
+        async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+            with pytest.raises(ModelError):
+                await ctx.llm("broken").answer([LLMMessage("user", "first")])
+
+    async with AgentHarness(Tries, models={"broken": Model(ModelError("no file \udcff", "bad_request"))}) as agent:
+        assert (await agent.send("go")).ok
+        (failed,) = recorded(agent)
+        assert failed.payload["error"] == {"message": "no file \\udcff", "kind": "bad_request"}
