@@ -91,7 +91,8 @@ def calls_of_turn(store: JournalStore, blobs: BlobReader, address: Address, turn
         head = store.head(branch_id)
         wanted = turn
         if wanted is None:
-            last = next(_backwards(store, branch_id, 0, head.seq, (MODEL_CALLED,)), None)
+            found = _backwards(store, branch_id, 0, head.seq, (MODEL_CALLED,))
+            last = next((event for event in found if not event.erased), None)
             if last is None:
                 return []
             wanted = last.turn

@@ -538,3 +538,12 @@ async def test_an_error_that_is_no_unicode_is_recorded_escaped() -> None:
         assert (await agent.send("go")).ok
         (failed,) = recorded(agent)
         assert failed.payload["error"] == {"message": "no file \\udcff", "kind": "bad_request"}
+
+
+async def test_without_a_turn_erased_calls_are_passed_over() -> None:
+    async with AgentHarness(Sends, models={"fast": Model()}) as agent:
+        for text in ("the first question", "the second question"):
+            assert (await agent.send({"prompts": [[{"role": "user", "content": text}]]})).ok
+        erase_messages(agent.store, agent.address, [agent.events("model.called")[-1][0].event_id])
+        (found,) = recorded(agent)
+        assert found.event.turn == 1
