@@ -30,6 +30,7 @@ from podium.messages.headers import ask_in
 from podium.state import StateError, apply_patch, from_json, migration_patch, take, to_json
 from podium.state.access import TurnPermit, restrict_to_turns, retire
 from podium.state.guard import Permit, use_permit
+from podium.turn.busy import BusyPolicy
 from podium.turn.hooks.hook_runner import AttemptFailed, AttemptPaused, HookRunner, describe, is_permanent
 from podium.turn.hooks.seen_config import SeenConfig
 from podium.turn.hooks.steering import STEERED, Steering
@@ -52,7 +53,7 @@ from podium.turn.retaining import retain
 from podium.turn.rollback import roll_back, seal_failed_attempt
 from podium.turn.scope.artifacts import keep_artifacts
 from podium.turn.scope.open_turn import OpenTurn
-from podium.turn.scope.recorded_calls import RecordedCalls
+from podium.turn.scope.recorded_calls import RecordedCalls, name_texts
 from podium.turn.scope.turn_scope import TurnScope
 from podium.turn.steps.changes import question
 from podium.turn.steps.pausing import Pause
@@ -466,6 +467,8 @@ class TurnRunner:
     async def _append_cancel(
         self, message: InboxMessage, cancellation: Cancellation, said: Sequence[Draft], tree: TreeRef | None
     ) -> None:
+        if cancellation.policy is BusyPolicy.INTERRUPT:  # else the calls are recorded without the texts that they name
+            name_texts(said)
         await self._append(lambda next_commit: cancel_commit(next_commit, message, cancellation, said, tree))
 
     async def _reload(self) -> None:

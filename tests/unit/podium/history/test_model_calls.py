@@ -423,23 +423,27 @@ async def test_the_calls_of_a_cancelled_turn_are_in_the_record(policy: BusyPolic
         asked: ClassVar[asyncio.Event]
 
         async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
-            if message["text"] == "wait":
-                await ctx.llm("fast").answer([LLMMessage("user", "before it waits")])
+            if message["text"].startswith("wait"):
+                await ctx.llm("fast").answer([LLMMessage("user", message["text"])])
                 self.asked.set()
                 await asyncio.Event().wait()
 
     Waits.asked = asyncio.Event()
     async with AgentHarness(Waits, models={"fast": Model()}) as agent, asyncio.TaskGroup() as tasks:
-        first = tasks.create_task(agent.send("wait"), name="first")
+        first = tasks.create_task(agent.send("wait for the secret"), name="first")
         async with asyncio.timeout(60):
             await Waits.asked.wait()
         assert (await agent.send("now", when_busy=policy)).ok
         assert not (await first).ok
         (found,) = recorded(agent)
         assert [message_from_json(message) for message in found.messages if message] == [
-            LLMMessage("user", "before it waits")
+            LLMMessage("user", "wait for the secret")
         ]
         assert found.event.turn == 0
+        for message, _ in agent.events("user_message"):
+            erase_messages(agent.store, agent.address, [message.event_id])
+        erased = policy is not BusyPolicy.ROLLBACK  # then the record has no message, so its text is in the call
+        assert [message is None for message in recorded(agent)[0].messages] == [erased]
 
 
 async def test_a_call_of_a_message_that_steered_a_cancelled_turn_is_in_the_record() -> None:
