@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from blake3 import blake3
 
@@ -13,6 +13,7 @@ from podium.agent_record import trees_of
 from podium.artifacts.artifacts import contents_of
 from podium.code.deploys import kept_bundles
 from podium.code.manifest import read_manifest
+from podium.events import MESSAGE_ANSWERED, MODEL_CALLED
 from podium.history.step_record import roots_of
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from chronicle.workspace.port import TreeRef
 
 __all__ = ["digest_of_roots", "reachable_blobs"]
+
+_WITHOUT_TREES: Final = frozenset({MESSAGE_ANSWERED, MODEL_CALLED})
+"""Events whose payloads, which may be large and many, need not be read: they name no trees."""
 
 
 def reachable_blobs(store: JournalStore, blobs: BlobReader, layers: Iterable[TreeRef]) -> set[BlobId]:
@@ -110,8 +114,8 @@ def _add(reach: CommitReach, event: Event, blobs: BlobReader) -> None:
         return
     if event.payload_ref is not None:
         reach.add_blob(event.payload_ref)
-    if "." not in event.type:
-        return  # public events: their payloads name no trees
+    if "." not in event.type or event.type in _WITHOUT_TREES:
+        return  # public events name no trees either
     payload = decode(payload_bytes(event, blobs))
     for tree in trees_of(payload) if isinstance(payload, dict) else ():
         reach.add(tree)

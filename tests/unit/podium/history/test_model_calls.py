@@ -480,15 +480,18 @@ async def test_a_call_of_a_message_that_steered_a_cancelled_turn_is_in_the_recor
         assert_same(recorded(agent)[-1], agent.models.calls[-1])
 
 
+class Loses(MemoryBlobStore):
+    """Has lost a blob."""
+
+    lost: BlobId | None = None
+
+    def get(self, blob_id: BlobId) -> bytes:
+        if blob_id == self.lost:
+            raise BlobMissing(f"blob {blob_id} is not in the store")
+        return super().get(blob_id)
+
+
 async def test_a_damaged_call_does_not_stop_the_next_ones(caplog: pytest.LogCaptureFixture) -> None:
-    class Loses(MemoryBlobStore):
-        lost: BlobId | None = None
-
-        def get(self, blob_id: BlobId) -> bytes:
-            if blob_id == self.lost:
-                raise BlobMissing(f"blob {blob_id} is not in the store")
-            return super().get(blob_id)
-
     blobs = Loses()
     async with AgentHarness(Large, blobs=blobs, models={"fast": Model()}) as agent:
         assert (await agent.send({"numbers": [0]})).ok
@@ -551,3 +554,12 @@ async def test_without_a_turn_erased_calls_are_passed_over() -> None:
         erase_messages(agent.store, agent.address, [agent.events("model.called")[-1][0].event_id])
         (found,) = recorded(agent)
         assert found.event.turn == 1
+
+
+async def test_a_collection_keeps_a_large_call_without_reading_it() -> None:
+    blobs = Loses()
+    async with AgentHarness(Large, blobs=blobs, models={"fast": Model()}) as agent:
+        assert (await agent.send({"numbers": [0]})).ok
+        ((called, _),) = agent.events("model.called")
+        blobs.lost = called.payload_ref
+        assert blobs.lost in reachable_blobs(agent.store, blobs, [])
