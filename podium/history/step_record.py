@@ -51,6 +51,7 @@ __all__ = [
     "read_record",
     "roots_of",
     "standing",
+    "started_ms_of",
     "step_of",
     "summary_of",
     "view",
@@ -308,6 +309,11 @@ def args_hash_of(body: bytes) -> str:
 def base_turn_of(body: bytes) -> int:
     """Return the turn on top of which the tree of a record is."""
     return cast("int", _checked(body)["base_turn"])
+
+
+def started_ms_of(body: bytes) -> int:
+    """Return when the step of a record began, in epoch milliseconds."""
+    return cast("int", _checked(body)["started_ms"])
 
 
 def closed(

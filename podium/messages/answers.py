@@ -16,18 +16,20 @@ from chronicle.errors import NotFound
 from chronicle.journal.records import MessageStatus, PauseEnd
 from podium.answer_schema import check_answer
 from podium.errors import DecisionExpired, DecisionInvalid, RunNotFound, RunNotPaused
-from podium.history.step_record import args_hash_of, closed, open_pause, step_of
+from podium.history.step_record import args_hash_of, closed, open_pause, pause_of, started_ms_of, step_of
 from podium.messages.inbox import message_of
 from podium.reminders.expiries import EXPIRY
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chronicle.canonical import Json
     from chronicle.ids import MessageId
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Session, StoredStep
     from podium.history.step_record import PauseKind, PauseRecord
 
-__all__ = ["Answer", "Question", "answer_run", "question_of"]
+__all__ = ["Answer", "Question", "answer_run", "is_stale", "question_of"]
 
 _ATTEMPTS: Final = 3
 """Of an answer: each that fails has seen that the request was open a moment ago."""
@@ -52,6 +54,8 @@ class Answer:
     """The `Question.request` that it is for; ``None`` for what is open."""
     agent: str | None = None
     """The agent of the tenant that answers, ``type/key``: the promise must name it; ``None`` for others."""
+    sent_ms: int | None = None
+    """When that agent answered, in epoch milliseconds; see `is_stale`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,23 @@ def question_of(store: JournalStore, session: Session, run_id: MessageId, answer
     return Question(run_id, step.key, pause["kind"], promise, pause["reason"], pause["schema"], expires_ms, request)
 
 
+def is_stale(steps: Sequence[StoredStep], promise: str, sent_ms: int) -> bool:
+    """Whether an agent's answer was for an earlier promise of that name of its run, which has ended.
+
+    The first one may be answered before it is asked for. A later one may not: the answer could be meant for the other.
+
+    Args:
+        steps: of the run, in order.
+        sent_ms: when the agent answered, in epoch milliseconds.
+    """
+    of_name = [step for step in steps if step.key.rpartition("#")[0] == step_of(promise)]
+    pauses = [pause_of(step.body) for step in of_name]
+    if not any(pause is not None and "outcome" in pause for pause in pauses):
+        return False
+    is_open = pauses[-1] is not None and "outcome" not in pauses[-1]
+    return not is_open or sent_ms < started_ms_of(of_name[-1].body)
+
+
 def _request_of(step: StoredStep) -> str:
     """Return the hash of an open record, which has its times, its number and all that it asks."""
     return blake3(step.body).hexdigest(length=16)
@@ -123,7 +144,8 @@ def _open(
         raise RunNotFound(f"no run {run_id}: {error}") from error
     if message.status is not MessageStatus.PAUSED:
         raise RunNotPaused(f"run {run_id} waits for no answer: it is {message.status}")
-    step = next(iter(store.steps(run_id)[-1:]), None)
+    steps = store.steps(run_id)
+    step = steps[-1] if steps else None
     pause = open_pause(step.body) if step is not None else None
     if step is None or pause is None:
         raise RunNotPaused(f"run {run_id} waits for no answer: it was answered or dropped at this moment")
@@ -133,6 +155,8 @@ def _open(
         raise RunNotPaused(f"run {run_id} does not wait at {answer.call_id}, but at {step.key}")
     if answer.promise is not None and step.key.rpartition("#")[0] != step_of(answer.promise):
         raise RunNotPaused(f"run {run_id} does not wait for the promise {answer.promise}, but at {step.key}")
+    if answer.promise is not None and answer.sent_ms is not None and is_stale(steps, answer.promise, answer.sent_ms):
+        raise RunNotPaused(f"run {run_id} asks for {answer.promise} again, at {step.key}, since the answer was sent")
     if answer.agent is not None and answer.agent not in pause.get("agents", ()):
         raise RunNotPaused(f"run {run_id} waits at {step.key} for nothing that {answer.agent} may answer")
     if answer.args_hash not in (None, args_hash_of(step.body)):

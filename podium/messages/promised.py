@@ -15,7 +15,7 @@ from chronicle.ids import MessageId
 from podium.address import Address
 from podium.answer_message import AnswerMessage
 from podium.errors import DecisionExpired, DecisionInvalid, RunNotFound, RunNotPaused
-from podium.messages.answers import Answer, answer_run
+from podium.messages.answers import Answer, answer_run, is_stale
 
 if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
@@ -29,7 +29,8 @@ _log = structlog.stdlib.get_logger("podium.messages.promised")
 def deliver_answer(store: JournalStore, message: OutboxMessage, now_ms: int) -> str | None:
     """Answer the promise of another agent. Durable on return.
 
-    One whose run has ended, or does not exist, is dropped, with a line in the log. One that the run does not wait for
+    One whose run has ended, or does not exist, is dropped, with a line in the log, as is one for a promise that has
+    ended: it is not for the next one of that name. One that the run does not wait for
     yet stays in the outbox, as does one that is refused: a person may look at it, and answer.
 
     Returns:
@@ -45,7 +46,8 @@ def deliver_answer(store: JournalStore, message: OutboxMessage, now_ms: int) -> 
     except (NotFound, RunNotFound) as error:
         _note_dropped(message, str(error))
     except RunNotPaused as error:
-        if store.message(run_id).status.is_settled:
+        is_late = is_stale(store.steps(run_id), answer.promise or "", message.created_ms)
+        if is_late or store.message(run_id).status.is_settled:
             _note_dropped(message, str(error))
             return None
         return f"an answer of {message.sender} waits: {error}"
@@ -58,8 +60,8 @@ def _read(message: OutboxMessage) -> tuple[MessageId, Answer]:
     found, sender = AnswerMessage.from_body(message.body), Address.parse(message.sender or "")
     if sender.tenant != message.namespace:
         raise InvalidInput(f"{sender} answers a run of the tenant {message.namespace}")
-    answer = Answer(found.value, str(sender), promise=found.promise, rejection=found.rejection, agent=sender.name)
-    return MessageId(found.run_id), answer
+    of = {"promise": found.promise, "rejection": found.rejection, "agent": sender.name}
+    return MessageId(found.run_id), Answer(found.value, str(sender), sent_ms=message.created_ms, **of)
 
 
 def _note_dropped(message: OutboxMessage, why: str) -> None:

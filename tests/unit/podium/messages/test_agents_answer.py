@@ -38,7 +38,8 @@ class Shop(BaseAgent):
             return
         try:
             by = message.get("by", "bank/main")
-            ctx.state.paid.append(await ctx.promise("payment", schema=int, timeout=message.get("timeout"), by=by))
+            for _ in range(message.get("times", 1)):
+                ctx.state.paid.append(await ctx.promise("payment", schema=int, timeout=message.get("timeout"), by=by))
         except PromiseRejected as error:
             ctx.reply(str(error))
 
@@ -72,6 +73,10 @@ class Home:
 
     def deliver(self, **options: Any) -> list[Address]:
         return deliver_outbox(self.store, IDS, self.shop.clock.now_ms(), **options)
+
+    def advance(self) -> None:
+        for agent in (self.shop, self.bank, self.other):
+            agent.clock.advance(1)
 
     def message(self, run: str) -> InboxMessage:
         return self.store.message(run)  # type: ignore[arg-type]  # it is the id of one
@@ -191,6 +196,32 @@ async def test_one_that_does_not_fit_stays_and_is_shown_until_the_run_ends(home:
     await courier.look()
     assert not home.store.outbox()
     assert courier.held == {}
+
+
+async def test_one_that_somebody_forestalled_does_not_answer_the_next_promise_of_that_name(home: Home) -> None:
+    run = await home.order(times=2)
+    await home.bank.send({"run": run, "value": 1})
+    home.advance()
+    await home.shop.resume(run, 2, promise="payment")
+    home.deliver()
+    assert home.message(run).status is MessageStatus.PAUSED
+    assert not home.store.outbox()  # it is dropped
+    await home.bank.send({"run": run, "value": 3})
+    home.deliver()
+    await home.shop.receive()
+    assert home.shop.state == {"paid": [2, 3]}
+
+
+async def test_one_that_is_sent_twice_answers_once(home: Home) -> None:
+    run = await home.order(times=2)
+    for _ in range(2):
+        await home.bank.send({"run": run, "value": 1})
+    home.advance()
+    home.deliver()
+    await home.shop.receive()
+    home.deliver()
+    assert home.message(run).status is MessageStatus.PAUSED
+    assert not home.store.outbox()
 
 
 async def test_it_goes_past_a_full_inbox(home: Home) -> None:
