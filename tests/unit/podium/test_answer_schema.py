@@ -43,7 +43,7 @@ def test_a_schema_that_multiplies_or_goes_round_is_refused_at_once(schema: Any) 
 
 def test_one_that_goes_round_through_its_values_is_used() -> None:
     tree = {"type": "object", "properties": {"sons": {"items": {"$ref": "#/$defs/tree"}}}, "required": ["name"]}
-    schema = {
+    schema: Any = {
         "$ref": "#/$defs/tree",
         "$defs": {"tree": tree, "a/b%": {"anyOf": [{"$ref": "#/$defs/a~1b%25/not"}], "not": True}},
     }
