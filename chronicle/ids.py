@@ -21,6 +21,7 @@ __all__ = [
     "RandomBits",
     "SessionId",
     "SystemRandomBits",
+    "is_id",
     "made_ms",
 ]
 
@@ -120,6 +121,12 @@ class IdSource:
             f"{_PAIRS[high >> 30]}{_PAIRS[high >> 20 & 1023]}{_PAIRS[high >> 10 & 1023]}{_PAIRS[high & 1023]}"
             f"{_PAIRS[low >> 30]}{_PAIRS[low >> 20 & 1023]}{_PAIRS[low >> 10 & 1023]}{_PAIRS[low & 1023]}"
         )
+
+
+def is_id(text: str, prefix: str) -> bool:
+    """Whether a text has the form of an id with a prefix."""
+    tail = text.removeprefix(prefix)
+    return text.startswith(prefix) and len(tail) == _TIME_DIGITS + _RANDOM_DIGITS and not set(tail) - set(_ALPHABET)
 
 
 def made_ms(identifier: str) -> int:

@@ -10,10 +10,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import InvalidInput, NotFound, StaleEpoch
+from chronicle.ids import is_id
 from chronicle.journal.records import Commit, MessageStatus, Outcome, SetReminder, Settlement
 from chronicle.journal.remote import MAX_EVENTS
 from podium.address import Address
+from podium.answer_message import ANSWER_PREFIX
 from podium.messages.headers import ask_in, caller_in, failed_in, reminder_in
+from podium.reminders.delayed import DelayedMessage, is_delayed
 from podium.reminders.expiries import EXPIRY, expiry_of
 from podium.reminders.plans import agent_of, caller_of
 
@@ -95,7 +98,8 @@ class HostPermits:
         Raises:
             StaleEpoch: it does not have that epoch of the session's lease.
             InvalidInput: it sends a message, or sets a reminder, in another's name, as if another had passed it on or
-                waited for its answer, or to another tenant; or it ends the pause of a message that it does not pause.
+                waited for its answer, to another tenant, or under what is no id; or it ends the pause of a message that
+                it does not pause.
         """
         if not self.knows(write):
             self._check_epoch(write.session_id, write.epoch)
@@ -104,6 +108,8 @@ class HostPermits:
             for sent in write.outbox:
                 if sent.namespace != agent.tenant or sent.sender != str(agent):
                     raise InvalidInput(f"{agent} may not send {sent.message_id} as {sent.sender} to {sent.namespace}")
+                if not is_id(sent.message_id, "msg_") and not is_id(sent.message_id, ANSWER_PREFIX):
+                    raise InvalidInput(f"{agent} may not send a message under the id {sent.message_id!r}")
                 _check_headers(agent, sent.headers)
                 if failed_in(sent.headers) is not None and sent.target != agent.name:
                     raise InvalidInput(f"{agent} may not tell {sent.target} of a message that was parked")
@@ -251,6 +257,8 @@ def _check_reminder(agent: Address, change: SetReminder, commit: Commit) -> None
     """Check that a reminder wakes the agent that sets it, and ends only the pause that its commit begins."""
     if agent_of(change.body) not in {None, str(agent)}:
         raise InvalidInput(f"{agent} may not set the reminder {change.name!r} of another agent")
+    if is_delayed(change.name) and not is_id(DelayedMessage.from_reminder(change).message_id, "msg_"):
+        raise InvalidInput(f"{agent} may not send a message later under the id in {change.name!r}")
     if change.name != EXPIRY:
         _check_chain(agent, caller_of(change.body))
     elif Settlement(expiry_of(change.body)[1], Outcome.PAUSED) not in commit.settled:

@@ -42,8 +42,8 @@ class DelayedMessage:
     """The ``traceparent`` of the turn that sent it."""
 
     @classmethod
-    def from_reminder(cls, reminder: Reminder) -> DelayedMessage:
-        """Return the message of a stored reminder.
+    def from_reminder(cls, reminder: Reminder | SetReminder) -> DelayedMessage:
+        """Return the message of a stored reminder, or of one that is to be stored.
 
         Raises:
             InvalidInput: another version wrote it.

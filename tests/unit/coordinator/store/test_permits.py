@@ -315,3 +315,15 @@ def test_the_end_of_a_pause_is_set_by_the_commit_that_pauses(agents: Agents, per
     ):
         with pytest.raises(InvalidInput, match="hello/own may not set"):
             permits.check_write(forged)
+
+
+@pytest.mark.parametrize("forged", ["", "zz", "msg_1", "msg_" + "I" * 26, "ses_" + "0" * 26, "msg_" + "0" * 27])
+def test_messages_go_out_under_ids(agents: Agents, permits: HostPermits, forged: str) -> None:
+    sent = OutboxMessage(MessageId(forged), "hello/other", b"{}", NOW_MS, "hello/own", "default")
+    delayed = DelayedMessage(MessageId(forged), "hello/other", {}, NOW_MS, None)
+    for changes in ({"outbox": (sent,)}, {"reminders": (delayed.to_reminder(),)}):
+        with pytest.raises(InvalidInput, match="hello/own may not send a message .*under the id"):
+            permits.check_write(commit_of(agents, agents.own, **changes))
+    later = replace(delayed, message_id=IDS.message(NOW_MS))
+    answer = replace(sent, message_id=MessageId(IDS.other("ans_", NOW_MS)))
+    permits.check_write(commit_of(agents, agents.own, outbox=(answer,), reminders=(later.to_reminder(),)))
