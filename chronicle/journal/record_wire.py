@@ -54,6 +54,12 @@ _RECORDS: Final[tuple[type, ...]] = (
 _ENUMS: Final = (records.BranchChange, records.MessageStatus, records.Outcome)
 _TUPLE, _SET, _ERROR, _FIRST_ENUM = 100, 101, 102, 110
 """Numbers of what is no record: exact types arrive, as callers compare lists, and use tuples as keys."""
+_TYPES: Final[dict[type, tuple[Any, ...]]] = {
+    records.OutboxMessage: (str, str, bytes, int, str | None, str, dict | None),
+    records.SetReminder: (str, int, bytes),
+}
+"""Of the fields of what is stored for others to read: a database takes other values, and one would stop all."""
+_MAX_MS: Final = 1 << 62
 _MAX_DEPTH: Final = 32
 """Records and tuples in one another. Some hundreds would take the stack of a thread: MessagePack's own is large."""
 _VALUES: Final = {cls: attrgetter(*(field.name for field in fields(cls))) for cls in _RECORDS}
@@ -70,7 +76,7 @@ def loads(data: bytes) -> Any:
     """Return the value of `dumps`.
 
     Raises:
-        InvalidInput: records and tuples are nested deeper than any are.
+        InvalidInput: records and tuples are nested deeper than any are, or fields that others read are of other types.
         Exception: it is none of `dumps`.
     """
     return _loads(data, 0)
@@ -103,10 +109,17 @@ def _encode(value: object) -> object:
 
 def _decode(depth: int, number: int, data: bytes) -> object:
     if number < len(_RECORDS):
-        return _RECORDS[number](*_loads(data, depth))
+        return _record(_RECORDS[number], _loads(data, depth))
     if number >= _FIRST_ENUM:
         return _ENUMS[number - _FIRST_ENUM](data.decode())
     value = _loads(data, depth)
     if number == _ERROR:
         return error_from_wire(value, Unavailable)
     return frozenset(value) if number == _SET else tuple(value)
+
+
+def _record(cls: type, values: list[Any]) -> object:
+    for value, expected in zip(values, _TYPES.get(cls, ()), strict=False):
+        if not isinstance(value, expected) or (isinstance(value, int) and abs(value) > _MAX_MS):
+            raise InvalidInput(f"a field of a {cls.__name__} is {type(value).__name__}, or too large")
+    return cls(*values)
