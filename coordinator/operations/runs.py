@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
-from chronicle.errors import NotFound
+from chronicle.errors import NotFound, UnsupportedFormat
 from chronicle.ids import MessageId
 from chronicle.workspace.trees.tree import EMPTY
 from chronicle.workspace.trees.tree_diff import changes
@@ -137,8 +137,23 @@ def paused_run(store: JournalStore, blobs: BlobReader, tenant: str, run_id: str)
 
 
 def _object(session: Session, message: InboxMessage, step: StoredStep, *, of_all: bool) -> objects.PausedRun | None:
-    """Return a paused run as a JSON object; ``None`` if it goes on at this moment."""
-    pause = open_pause(step.body)
+    """Return a paused run as a JSON object; ``None`` if it goes on at this moment.
+
+    One whose record cannot be read, of a newer version or forged, is one that nobody can answer.
+    """
+    try:
+        pause = open_pause(step.body)
+    except UnsupportedFormat as error:
+        return objects.PausedRun(
+            run_id=message.message_id,
+            agent=label(session) if of_all else session.name,
+            call_id=step.key,
+            kind="decide",
+            reason=str(error),
+            schema=False,
+            args_hash=None,
+            expires=None,
+        )
     if pause is None:
         return None
     return objects.PausedRun(
