@@ -25,6 +25,7 @@ _FILES: Final = (
         ".env",
         ".env.*",
         "*.env",
+        "*.env.*",
         ".envrc",
         "*.pem",
         "*.key",
@@ -36,9 +37,22 @@ _FILES: Final = (
         "*.asc",
     ),
     *("id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", ".netrc", "_netrc", ".pgpass", ".my.cnf", ".npmrc", ".pypirc"),
+    *(".vault-token", "*.tfstate", "*.tfstate.*", ".s3cfg", ".boto", ".*_history", "client_secret*.json"),
     *(".git-credentials", ".htpasswd", "credentials", "credentials.*", "secrets.*", "service-account*.json"),
 )
-_EXAMPLE: Final = re.compile(r"\.env\.(example|sample|template)")
+_PLACES: Final = ("/.git/config/", "/.config/gh/")
+"""Files and directories by their place: the address of a remote may have a password."""
+_EXAMPLE: Final = re.compile(r".*\.env\.(example|sample|template)")
+_COPY: Final = re.compile(r"(~|\.bak|\.old|\.orig)+$")
+"""What editors put behind the name of a file for its copy."""
+_RUN_DIRECTORIES: Final = frozenset({".git", ".husky", ".vscode"})
+_RUN_FILES: Final = frozenset(
+    {
+        *(".gitconfig", ".gitmodules", ".zlogin", ".zlogout", ".bash_aliases", ".vimrc", ".mise.toml", "mise.toml"),
+        ".pre-commit-config.yaml",
+    }
+)
+"""What others run, besides what sandboxes protect."""
 
 
 class PathRefused(Exception):
@@ -74,13 +88,21 @@ def allowed_path(root: Path, path: str, *, writes: bool) -> Path:
 def _check(path: str, inside: PurePath, *, writes: bool) -> None:
     parts = [part.lower() for part in inside.parts]
     name = parts[-1] if parts else ""
-    is_secret = not _DIRECTORIES.isdisjoint(parts) or any(
-        fnmatchcase(part, pattern) and _EXAMPLE.fullmatch(part) is None for part in parts for pattern in _FILES
+    text = "/".join(parts)
+    is_secret = (
+        not _DIRECTORIES.isdisjoint(parts)
+        or any(place in f"/{text}/" for place in _PLACES)
+        or any(
+            fnmatchcase(part, pattern) and _EXAMPLE.fullmatch(part) is None
+            for part in (_COPY.sub("", part) for part in parts)
+            for pattern in _FILES
+        )
     )
     if is_secret:
         raise PathRefused(f"{path} may hold secrets, so tools neither read nor write it")
-    text = "/".join(parts)
     if writes and (
-        name in PROTECTED or ".git" in parts or any(f"/{text}/".find(f"/{each}/") >= 0 for each in PROTECTED)
+        name in _RUN_FILES
+        or not _RUN_DIRECTORIES.isdisjoint(parts)
+        or any(f"/{text}/".find(f"/{each}/") >= 0 for each in PROTECTED)
     ):
         raise PathRefused(f"{path} is run by others, or configures what they run, so tools do not write it")

@@ -20,6 +20,8 @@ from podium.tools.files import load_tools
 SECRETS = [
     *(".env", ".ENV", "a/.env.local", ".ssh/config", "x/.aws/credentials", "server.pem", "tls/Server.KEY", "id_rsa"),
     *("id_ed25519.pub", ".netrc", ".npmrc", ".git-credentials", "credentials.json", ".kube/config", "a.env/x"),
+    *(".git/config", "sub/.git/config", ".config/gh/hosts.yml", ".vault-token", "terraform.tfstate", ".s3cfg", ".boto"),
+    *(".bash_history", ".env~", "prod.env.bak", "client_secret_1.json", "prod.env.local", "id_rsa~", "key.pem.bak"),
 ]
 OUTSIDE = ["../x", "/etc/passwd", "a/../../x", "", "a\0b", "~/../../x"]
 
@@ -38,7 +40,14 @@ def test_nothing_outside_of_the_workspace_is_read_or_written(tmp_path: Path, pat
         allowed_path(tmp_path, path, writes=writes)
 
 
-@pytest.mark.parametrize("path", [".git/config", ".git/hooks/pre-commit", "sub/.git/config", ".bashrc", ".profile"])
+RUN = [
+    *(".git/HEAD", ".git/hooks/pre-commit", "sub/.git/index", ".bashrc", ".profile", ".husky/pre-commit", ".gitconfig"),
+    *(".gitmodules", ".vscode/tasks.json", ".zlogin", ".bash_aliases", ".vimrc", ".mise.toml"),
+    *(".pre-commit-config.yaml", "a/.BASHRC"),
+]
+
+
+@pytest.mark.parametrize("path", RUN)
 def test_what_others_run_is_not_written(tmp_path: Path, path: str) -> None:
     with pytest.raises(PathRefused, match="run by others"):
         allowed_path(tmp_path, path, writes=True)
