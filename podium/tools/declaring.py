@@ -69,7 +69,7 @@ class ToolOptions(TypedDict, total=False):
     """Whether a run that is repeated from its record must not call it again."""
     steps: bool
     """Whether it begins steps of its own, by ``ctx.ask``, ``ctx.step`` or ``ctx.llm``: it is then code of the hook,
-    whose rules it keeps, with neither ``timeout_s`` nor ``retry``."""
+    whose rules it keeps, with neither ``timeout_s`` nor ``retry``, and in another mode than ``read``."""
 
 
 @overload
@@ -103,6 +103,10 @@ def tool(function: Any = None, /, *, router: Router | None = None, **options: Un
             raise InvalidTool(f"{place}: a tool has no option {min(unknown)}")
         if options.get("steps") and options.get("retry") is not None:
             raise InvalidTool(f"{place}: a tool with steps=True is not tried again as a whole: give retry to its steps")
+        if options.get("steps") and options.get("mode") == "read":
+            raise InvalidTool(
+                f"{place}: a tool with steps=True can change the state, as code of the hook: give it another mode than read"
+            )
         given: dict[str, Any] = {
             "name": decorated.__name__,
             "description": told,

@@ -305,6 +305,13 @@ def test_names_and_settings_that_cannot_be_used_are_refused() -> None:
         tool(decision={"type": "nonsense"})(ok)
 
 
+def test_a_tool_with_steps_is_none_that_only_reads() -> None:
+    with pytest.raises(InvalidTool, match="another mode than read"):
+
+        @tool(mode="read", steps=True)
+        async def look(ctx: Any) -> None: ...
+
+
 def test_two_tools_of_one_name_are_an_error_with_both_places() -> None:
     router = ToolRouter()
 
