@@ -104,9 +104,7 @@ def tool(function: Any = None, /, *, router: Router | None = None, **options: Un
         if options.get("steps") and options.get("retry") is not None:
             raise InvalidTool(f"{place}: a tool with steps=True is not tried again as a whole: give retry to its steps")
         if options.get("steps") and options.get("mode") == "read":
-            raise InvalidTool(
-                f"{place}: a tool with steps=True can change the state, as code of the hook: give it another mode than read"
-            )
+            raise InvalidTool(f"{place}: a tool with steps=True can change the state: give it another mode than read")
         given: dict[str, Any] = {
             "name": decorated.__name__,
             "description": told,
