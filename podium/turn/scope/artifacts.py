@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from podium.artifacts.artifacts import artifact_frame, artifact_payload, event_id_of
@@ -65,5 +66,5 @@ async def keep_artifacts(turn: OpenTurn) -> None:
     Raises:
         Unavailable: the blob store could not be reached.
     """
-    if any(draft.type == ARTIFACT_ADDED for draft in turn.drafts):
+    if ARTIFACT_ADDED in map(attrgetter("type"), turn.drafts):
         await turn.env.run_blocking(turn.artifacts.keep)

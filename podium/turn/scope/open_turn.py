@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, cast
 
 from chronicle.journal.records import Draft, SetReminder
 from podium.caller import NOBODY, Caller
 from podium.errors import ContextMisuse, UnknownAgentType
+from podium.events import MODEL_CALLED
 from podium.messages.headers import caller_in
 from podium.turn.scope.recorded_calls import name_texts
 
@@ -107,7 +109,8 @@ class OpenTurn:
         for reply in self.replies:
             await reply.finish()
         self.drafts.extend(self.result_drafts.values())
-        name_texts(self.drafts)
+        if MODEL_CALLED in map(attrgetter("type"), self.drafts):
+            name_texts(self.drafts)
         self.close()
         return self.drafts
 

@@ -1,11 +1,13 @@
 """The scope of a hook: what an `AgentContext` forwards to, an object for each subject.
 
-A scope belongs to one hook. A message that steers a running turn gets a scope of its own, which collects into the same
-turn (`TurnScope.steered`). A further capability of agents is a file beside this one, and a line here.
+A scope belongs to one hook, and makes an object when it is first used: most turns use few. A message that steers a
+running turn gets a scope of its own, which collects into the same turn (`TurnScope.steered`). A further capability of
+agents is a file beside this one, and a property here.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from podium.events import USER_MESSAGE
@@ -48,18 +50,58 @@ class TurnScope:
         self, turn: OpenTurn, message: InboxMessage | None, send: Callable[[Frame], None], step_prefix: str = ""
     ) -> None:
         self.turn = turn
-        self.hook = hook = RunningHook(turn, message, send, step_prefix)
-        self.replies = Replies(hook)
-        self.artifacts = Artifacts(hook, self.replies)
-        self.outbox = Outbox(hook)
-        self.reminders = Reminders(hook)
-        self.steps = Steps(hook, self)
-        self.asks = Asks(hook, self.steps)
-        self.pauses = Pauses(hook)
-        self.models = ModelCalls(hook)
-        self.files = FileHistory(hook)
-        self.commands = Commands(hook, self.replies, self.steps, self.artifacts)
-        self.tools = ToolCalls(hook, self.replies, self.steps, self.artifacts)
+        self.hook = RunningHook(turn, message, send, step_prefix)
+        self.replies = Replies(self.hook)
+
+    @cached_property
+    def models(self) -> ModelCalls:
+        """Calls of models."""
+        return ModelCalls(self.hook)
+
+    @cached_property
+    def commands(self) -> Commands:
+        """Commands in a sandbox."""
+        return Commands(self.hook, self.replies, self.steps, self.artifacts)
+
+    @cached_property
+    def tools(self) -> ToolCalls:
+        """Calls of tools."""
+        return ToolCalls(self.hook, self.replies, self.steps, self.artifacts)
+
+    @cached_property
+    def outbox(self) -> Outbox:
+        """Messages to other agents."""
+        return Outbox(self.hook)
+
+    @cached_property
+    def reminders(self) -> Reminders:
+        """Reminders."""
+        return Reminders(self.hook)
+
+    @cached_property
+    def steps(self) -> Steps:
+        """Steps."""
+        return Steps(self.hook, self)
+
+    @cached_property
+    def asks(self) -> Asks:
+        """Questions to other agents."""
+        return Asks(self.hook, self.steps)
+
+    @cached_property
+    def pauses(self) -> Pauses:
+        """Pauses."""
+        return Pauses(self.hook)
+
+    @cached_property
+    def files(self) -> FileHistory:
+        """Versions of files."""
+        return FileHistory(self.hook)
+
+    @cached_property
+    def artifacts(self) -> Artifacts:
+        """Artifacts."""
+        return Artifacts(self.hook, self.replies)
 
     def record_message(self, message: InboxMessage, event_id: EventId) -> None:
         """Add the message being handled to the turn, under the event id that its ``turn_start`` frame announced."""
