@@ -312,7 +312,8 @@ class AgentHarness:
         """
         session = self.store.session(self.address.name, self.address.tenant)
         message_id = MessageId(run_id)
-        answer_run(self.store, session, message_id, Answer(answer, by, **request), self.clock.now_ms())
+        named = cast("dict[str, Any]", request)
+        answer_run(self.store, session, message_id, Answer(answer, by, **named), self.clock.now_ms())
         message = self.store.message(message_id)
         receipt = Receipt(session.session_id, message_id, message.position, repeated=True)
         return Exchange(receipt, await self._frames_of(message_id))
