@@ -30,7 +30,7 @@ def load_tools(directory: Path, router: ToolRouter, environment: Mapping[str, st
     Python is imported, so it is code of the agent.
 
     Args:
-        environment: the variables that ``${env.NAME}`` names, such as ``os.environ``; none by default.
+        environment: the variables that ``${env.NAME}`` names, such as those of the process; none by default.
 
     Returns:
         the tools that were added.

@@ -8,7 +8,7 @@ _ROOT = Path(__file__).parents[3]
 _PLACES = {
     "podium/tasks.py": 2,  # the owners and the waits that all others use
     "podium/testing/simulator.py": 1,  # its loop does not run yet
-    "podium/turn/steps/turn_steps.py": 1,  # outlives a cancellation of its turn, and even one of the wait for its end
+    "podium/blocking.py": 1,  # outlives a cancellation of its turn, and even one of the wait for its end
     "coordinator/host/delivery.py": 1,  # starts a server in an empty context, not in that of its caller
 }
 
